@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def algorithm_modules() -> dict[str, str]:
-    """The module of each class of an algorithm, as their files say: nothing is imported."""
+    """Map each algorithm class to its module, found in the source files without importing them."""
     found = {}
     for room in pkgutil.iter_modules(__path__, f"{__name__}."):
         folder = Path(__path__[0]) / room.name.rpartition(".")[2]
@@ -20,6 +20,6 @@ def algorithm_modules() -> dict[str, str]:
 
 
 def load_algorithms() -> None:
-    """Import every algorithm, which enters itself among those that are found by name."""
+    """Import every algorithm, which registers it by name."""
     for module in set(algorithm_modules().values()):
         importlib.import_module(module)

@@ -1,1 +1,1 @@
-"""Backends: how an iteration runs. A backend knows operations; it names no algorithm."""
+"""Backends: execution of iterations. A backend implements operations and is independent of algorithms."""

@@ -1,4 +1,7 @@
-"""Measuring speed, start-up and memory, against peers in the same run. A new benchmark is one decorated function."""
+"""Benchmarks of speed, start-up time and memory, against peer libraries in the same run.
+
+A new benchmark is one decorated function.
+"""
 
 from velocirl.bench.comparison import Comparison, UnavailableError, difference, ratio, value
 from velocirl.bench.machine.cost import Cost

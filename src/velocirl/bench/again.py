@@ -1,6 +1,6 @@
-"""Measuring again: a baseline twice, and what seems to have changed before it is called so, for worse or for better.
+"""Repeated measurement: a baseline is measured twice, and an apparent change in either direction is measured again.
 
-Something that slowed the machine for half a minute has gone by then, and something that slowed the code has not.
+By then, a disturbance that slowed the machine for half a minute is over. A slowdown in the code persists.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from velocirl.bench.regression import Compared, Thresholds, compare
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.session import Watcher, run_benchmarks
 
-AGAIN = 2  # times, at most
+AGAIN = 2  # maximum number of repetitions
 
 
 def measure_twice(report: Report, benchmarks: Sequence[Benchmark], watcher: Watcher, *, peers: bool) -> Report:
-    """The same run with everything measured a second time, some minutes later: what a baseline is made of.
+    """Measure everything in a report a second time, some minutes later, to make a baseline.
 
-    A baseline of a slow minute would hide what becomes slower later. What other programs disturbed both times is
-    measured again once more.
+    A baseline taken in a slow minute would hide later slowdowns. Benchmarks that other programs disturbed both times
+    are measured once more. Returns the report with the added samples.
     """
     measured = [one for one in benchmarks if any(one.name == result.name for result in report.results)]
     for _ in range(AGAIN):
@@ -42,7 +42,10 @@ def compare_and_confirm(
     *,
     peers: bool,
 ) -> tuple[Report, Compared]:
-    """The run, with the further samples of what was in doubt, and what became of every figure."""
+    """Compare a report with a baseline; measure doubtful changes again.
+
+    Returns the report with its additional samples, and the comparison of every value.
+    """
     compared = compare(baseline, report, thresholds)
     hopeless = {result.name for result in baseline.results if too_busy(result)}
     for _ in range(AGAIN):
@@ -63,9 +66,9 @@ def _measure_again(report: Report, chosen: Sequence[Benchmark], watcher: Watcher
 
 
 def together(first: Result, second: Result) -> Result:
-    """The samples of a benchmark that was measured twice, as if it had been once.
+    """Merge the samples of a benchmark that was measured twice, as if it had been measured once.
 
-    Where not the same contestants were measured both times, the first time is all that counts.
+    If the two measurements cover different implementations, only the first one is returned.
     """
     more = {one.name: one for one in second.contestants}
     measured = [one.name for one in first.contestants if one.samples]

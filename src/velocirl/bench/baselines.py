@@ -1,4 +1,4 @@
-"""Baselines: runs that were kept under a name, to be compared with later."""
+"""Baselines: named runs saved for later comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDING = ".json"
 
 
 def baseline_path(name: str) -> Path:
-    """Where a baseline lies: a file where its path is given, such as one that a repository keeps, else one of ours."""
+    """Return the path of a baseline: `name` itself if it ends in .json (such as a file in a repository), else ours."""
     if name.endswith(ENDING):
         return Path(name).expanduser()
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
@@ -26,7 +26,7 @@ def baseline_path(name: str) -> Path:
 
 
 def check_baseline(name: str) -> Path:
-    """Where a baseline will be saved; refused now if it could not be."""
+    """Return the path where a baseline will be saved; raise now if it could not be written."""
     path = baseline_path(name)
     if path.parent == _home():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def check_baseline(name: str) -> Path:
 
 
 def save_baseline(name: str, report: Report) -> Path:
-    """Keep a run under a name; an earlier one of that name is replaced, by a complete run only."""
+    """Save a run under a name; only a complete run may replace an earlier baseline."""
     path = check_baseline(name)
     if not report.complete:
         raise ValueError(f"an interrupted run is no baseline; {name} stays as it was")
@@ -44,7 +44,7 @@ def save_baseline(name: str, report: Report) -> Path:
 
 
 def load_baseline(name: str) -> Report:
-    """The run that was kept under a name."""
+    """Load the run that was saved under a name."""
     path = baseline_path(name)
     if not path.is_file():
         known = [one.stem for one in sorted(_home().glob(f"*{ENDING}"))] if path.parent == _home() else []

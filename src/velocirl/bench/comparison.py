@@ -1,4 +1,4 @@
-"""What a benchmark says: who is measured, in which unit, and what is claimed of them."""
+"""Definition of a benchmark: the implementations measured, their unit, and the claims about them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from velocirl.bench.units import NUMBER, RATE, SECONDS, Unit
 
 
 class UnavailableError(Exception):
-    """A contestant cannot be measured on this machine; the message says why, as its row will."""
+    """Raised where an implementation cannot be measured on this machine; the message is shown in its row."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A number drawn from the samples and, where there is a target, what it must reach."""
+    """Value computed from the samples, with an optional target."""
 
     by: Literal["value", "ratio", "difference"]
     of: str
@@ -27,10 +27,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Contestants measured in turns in the same run. A contestant is what makes its sampler, called just before.
+    """Implementations or variants (`contestants`) measured in turn in the same run.
 
-    `peers` names those that are somebody else's: they are measured where peers are asked for. `workers` has the number
-    of threads, processes or ranks of those that are compared by it: reports show their efficiency.
+    Each contestant is a function that creates its sampler; it is called just before measuring. `peers` names the
+    third-party ones, which are measured only if peers are requested. `workers` maps contestants that are compared by
+    their number of threads, processes or ranks to that number; reports show their efficiency.
     """
 
     unit: Unit
@@ -48,7 +49,7 @@ class Comparison:
                     raise ValueError(f"{role} {name!r}; the contestants are {', '.join(self.contestants)}")
 
     def without_peers(self) -> Comparison:
-        """The same among ourselves; claims about peers go with them."""
+        """Return the comparison without peers and without claims about them."""
         return Comparison(
             self.unit,
             {name: make for name, make in self.contestants.items() if name not in self.peers},
@@ -58,9 +59,9 @@ class Comparison:
 
 
 def as_comparison(name: str, defined: object) -> Comparison:
-    """What a benchmark returned: a comparison, or something shorter for a contestant that is alone.
+    """Convert a benchmark's return value to a comparison; a single implementation may use a shorter form.
 
-    A function is timed, in seconds per call; `Timed` and `Counted` say themselves what they give.
+    A function is timed in seconds per call. `Timed` and `Counted` determine their own unit.
     """
     if isinstance(defined, Comparison):
         return defined
@@ -76,15 +77,15 @@ def as_comparison(name: str, defined: object) -> Comparison:
 
 
 def value(of: str, *, at_least: float | None = None, at_most: float | None = None) -> Claim:
-    """Claim a contestant's own figure."""
+    """Claim the value of one implementation."""
     return Claim("value", of, at_least=at_least, at_most=at_most)
 
 
 def ratio(of: str, to: str, *, at_least: float | None = None) -> Claim:
-    """Claim how many times as good one contestant is as another: above 1 is better, whatever the unit."""
+    """Claim a ratio: `of` is this many times as good as `to`; above 1 is better, whatever the unit."""
     return Claim("ratio", of, to, at_least=at_least)
 
 
 def difference(of: str, to: str, *, at_most: float | None = None) -> Claim:
-    """Claim how much more of the unit one contestant takes than another."""
+    """Claim a difference: `of` takes this much more of the unit than `to`."""
     return Claim("difference", of, to, at_most=at_most)

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic file writing: whole files or nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from velocirl.engine.disk.writing import write_shared
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name, then give it its own: a reader finds the old text or the new one."""
+    """Write a file atomically: under a temporary name, then renamed, so a reader finds the old text or the new one."""
     write_shared(path, [text.encode()])
 
 
 def with_section(text: str, begin: str, end: str, section: str) -> str:
-    """A text with what stands between two markers exchanged; all that is outside of them stays as it is."""
+    """Return a text with the part between two markers replaced by `section`; everything outside is unchanged."""
     before, found, rest = text.partition(begin)
     _, ends, after = rest.partition(end)
     if not found or not ends:
@@ -24,7 +24,7 @@ def with_section(text: str, begin: str, end: str, section: str) -> str:
 
 
 def read_marked(path: Path, begin: str, end: str, title: str) -> str:
-    """The text of a file, or of a new one, with two markers; refused where the place between them is not clear."""
+    """Read a file, or start a new one, that holds two markers; raise if their position is ambiguous."""
     text = read_plain(path).decode() if path.exists() else ""
     if begin not in text and end not in text:
         text = f"{text.rstrip() or f'# {title}'}\n\n{begin}\n{end}\n"
@@ -34,7 +34,7 @@ def read_marked(path: Path, begin: str, end: str, title: str) -> str:
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a path that could not be written, before there is anything to lose."""
+    """Raise if a path could not be written, before any result can be lost."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; give the name of a file")
     directory = path.resolve().parent

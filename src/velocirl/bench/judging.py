@@ -1,4 +1,4 @@
-"""From samples to findings: the figure of each claim, and whether it reached its target."""
+"""Evaluation of claims: the value of each claim, and whether it reached its target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} minus
 
 
 def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit, *, busy: bool = False) -> Finding:
-    """What the samples say of a claim; less where something else kept the machine busy."""
+    """Evaluate a claim from the samples; on a busy machine the verdict is more cautious."""
     samples = {one.name: one.samples for one in contestants}
     statement = STATEMENTS[claim.by].format(of=claim.of, to=claim.to)
     at_most = claim.at_most is not None
@@ -28,7 +28,7 @@ def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit, *, busy: bo
 
 
 def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) -> list[float]:
-    """The claim's figure in every round: what slowed the whole machine in one of them cancels there."""
+    """Compute a claim's value in every round: a slowdown of the whole machine cancels within a round."""
     ours, theirs = np.asarray(of, np.float64), np.asarray(to, np.float64)
     if claim.by == "value":
         return ours.tolist()
@@ -38,10 +38,10 @@ def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) 
 
 
 def _verdict(found: Sequence[float], target: float | None, at_most: bool, busy: bool) -> str:
-    """Met or missed where the whole interval says so.
+    """Return the verdict: met or missed if the whole interval lies on that side of the target.
 
-    Noisy figures only ever meet a target, all of them together; so do those of a busy machine, where steady company
-    slows without any noise.
+    Noisy samples can only meet a target, and only if every round does. The same holds on a busy machine, where a steady
+    background load slows everything without adding noise.
     """
     if target is None:
         return NO_TARGET

@@ -1,4 +1,4 @@
-"""Taking samples: warm-up, calibrated numbers of calls, and rounds in which all contestants have their turn."""
+"""Sampling: warm-up, calibrated numbers of calls, and rounds in which every implementation is sampled once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from velocirl.bench.machine.cost import Cost
 
 @dataclass(frozen=True)
 class Settings:
-    """How long to measure. A sample is one timed series of calls; a round is one sample of every contestant."""
+    """Duration of measurements. A sample is one timed series of calls; a round is one sample of every contestant."""
 
     warm_up_seconds: float = 0.3
     sample_seconds: float = 0.1
     fewest_rounds: int = 7
     most_rounds: int = 21
-    budget_seconds: float = 5.0  # no further round once they have taken this long, where the fewest are done
-    long_round_seconds: float = 2.0  # where rounds take longer than this on average,
-    fewest_long_rounds: int = 5  # these are enough
+    budget_seconds: float = 5.0  # no further round after this time, if the minimum number is done
+    long_round_seconds: float = 2.0  # if rounds take longer than this on average,
+    fewest_long_rounds: int = 5  # this many are enough
 
 
 THOROUGH = Settings()
@@ -39,20 +39,20 @@ QUICK = Settings(
 )
 
 
-WORKED = 0.02  # of the time by the clock: a process that was busy for less only waited
+WORKED = 0.02  # fraction of wall-clock time: a process that was busy for less only waited
 
 
 class Sampler(Protocol):
-    """What takes the samples of one contestant."""
+    """Sampler of one implementation."""
 
     @property
     def iterations(self) -> int:
-        """The number of calls in a sample."""
+        """Number of calls per sample."""
         ...
 
     @property
     def cost(self) -> Cost | None:
-        """What a unit of its work needs at least, where that is known."""
+        """Minimum cost of one unit of its work, if known."""
         ...
 
     def prepare(self, settings: Settings) -> None:
@@ -60,20 +60,20 @@ class Sampler(Protocol):
         ...
 
     def sample(self) -> float:
-        """One sample, in the unit of the benchmark."""
+        """Take one sample, in the benchmark's unit."""
         ...
 
     def close(self) -> None:
-        """Let go of what was measured."""
+        """Release the measured objects."""
         ...
 
 
 @dataclass
 class Timed:
-    """Samples a call by the clock: `amount` of work per second or, without an amount, seconds per call.
+    """Samples a call by wall-clock time: `amount` of work per second or, without an amount, seconds per call.
 
-    Work that a call gave to a GPU is waited for. `cost` is that of one unit of the amount, or of one call; `facts`
-    are told once everything was measured, and stand beside the result.
+    GPU work that a call started is waited for. `cost` applies to one unit of the amount, or to one call. `facts` is
+    called after all measurements; its values are stored with the result.
     """
 
     call: Callable[[], object]
@@ -82,10 +82,10 @@ class Timed:
     cost: Cost | None = None
     facts: Callable[[], dict[str, float]] | None = None
     iterations: int = field(default=1, init=False)
-    by_processor: float | None = field(default=None, init=False)  # the last sample, by the processor's time
+    by_processor: float | None = field(default=None, init=False)  # the last sample, by CPU time
 
     def prepare(self, settings: Settings) -> None:
-        """Call until warm; how many calls were made in that time tells how many fill a sample."""
+        """Call until warm; the number of calls made in that time determines the number per sample."""
         self.call()  # the first may compile or load something, so it does not count
         calls, seconds = 0, 0.0
         while seconds < settings.warm_up_seconds or not calls:
@@ -98,12 +98,12 @@ class Timed:
         before = time.process_time()
         seconds = self._seconds(self.iterations)
         used = time.process_time() - before
-        # Where something else did the work, a process or a GPU, the time of this process says nothing.
+        # If another process or a GPU did the work, this process's CPU time is meaningless.
         self.by_processor = self._figure(used) if used > WORKED * seconds else None
         return self._figure(seconds)
 
     def close(self) -> None:
-        """Let go of what was timed."""
+        """Release the timed objects."""
         if self.closing is not None:
             self.closing()
 
@@ -121,7 +121,7 @@ class Timed:
 
 
 def synchronise() -> None:
-    """Wait for the GPU, where this process has begun to use one through torch or velocirl."""
+    """Wait for the GPU, if this process has started using one through torch or velocirl."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -132,7 +132,7 @@ def synchronise() -> None:
 
 @dataclass
 class Counted:
-    """Samples what a call returns: bytes, say. Nothing is timed, so nothing needs to be warm."""
+    """Samples the value that a call returns, such as bytes. Nothing is timed, so no warm-up is needed."""
 
     call: Callable[[], float]
     closing: Callable[[], object] | None = None
@@ -140,14 +140,14 @@ class Counted:
     iterations: int = field(default=1, init=False)
 
     def prepare(self, settings: Settings) -> None:
-        """Nothing: a count is the same the first time."""
+        """Do nothing: a count is the same the first time."""
 
     def sample(self) -> float:
         """Count once."""
         return float(self.call())
 
     def close(self) -> None:
-        """Let go of what was counted."""
+        """Release the counted objects."""
         if self.closing is not None:
             self.closing()
 
@@ -160,12 +160,12 @@ def measure(
     by_processor: dict[str, list[float]] | None = None,
     company: CompanyByRound | None = None,
 ) -> dict[str, list[float]]:
-    """The samples of every contestant, sample i of each from round i; `progress` is told the share that is done.
+    """Sample every implementation; sample i of each comes from round i. `progress` receives the fraction done.
 
-    What slows the machine for a while so slows all of them; each round has an order of its own, so that nobody always
-    runs in the wake of the same other one. Samples are added to `into` as they are taken, so that an interrupt loses
-    none of them, and to `by_processor` the same by the processor's time, of those that know it. `company` is told when
-    each round begins and ends.
+    A temporary slowdown of the machine therefore affects all of them. Each round has its own random order, so that none
+    always runs right after the same other one. Samples are added to `into` as they are taken: an interrupt loses none.
+    `by_processor` receives the same samples by CPU time, from samplers that measure it. `company` is marked at the
+    beginning and the end of each round.
     """
     samples = {} if into is None else into
     for name in samplers:

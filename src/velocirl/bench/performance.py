@@ -1,4 +1,4 @@
-"""Measuring from Python, without a file of benchmarks: a function at a time."""
+"""Measurements from Python without a benchmark file, one function at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from velocirl.monitor.attention import attention
 
 @dataclass
 class PerformanceBenchmark:
-    """Measures functions of your own as `velocirl bench` measures its own, and keeps what it found."""
+    """Measures your own functions as `velocirl bench` measures its own, and collects the results."""
 
     settings: Settings = THOROUGH
     results: list[Result] = field(default_factory=list)
@@ -42,10 +42,11 @@ class PerformanceBenchmark:
         unit: Unit | None = None,
         **metadata: str | float | int | bool | None,
     ) -> Result:
-        """Time a function: seconds per call or, where a call does an `amount` of work, that amount per second.
+        """Time a function in seconds per call or, if a call does an `amount` of work, in amount per second.
 
-        With `iterations`, exactly so many calls are timed, each for itself, after `warmup` calls that are not; without
-        them, as many as give samples of 0.1 s. A GPU is waited for. `metadata` stands beside the result.
+        With `iterations`, exactly this many calls are timed one by one, after `warmup` untimed calls. Without it, the
+        number of calls is chosen to give samples of 0.1 s. Pending GPU work is waited for. `metadata` is stored with
+        the result.
         """
         for word, number, least in (("iterations", iterations, 1), ("warmup", warmup, 0)):
             if number is not None and number < least:
@@ -54,7 +55,7 @@ class PerformanceBenchmark:
             raise ValueError(f"{name!r} was measured already; give this one another name")
         timed, company = Timed(func, amount), CompanyByRound()
         start = time.perf_counter()
-        with attention():  # what is measured shows nothing by itself
+        with attention():  # the measured code shows no progress display
             for _ in range(warmup or 0 if iterations is None or warmup is not None else 1):
                 func()
             if iterations is None:
@@ -75,14 +76,14 @@ class PerformanceBenchmark:
         return result
 
     def report(self) -> Report:
-        """All that was measured, with the machine that it was measured on."""
+        """Return a report of all results, with the machine they were measured on."""
         return Report("PerformanceBenchmark().measure(...)", self._started, self._machine, self.settings, self.results)
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON, as `velocirl bench --json` does; `--compare` takes it as a baseline."""
+        """Write the report as JSON, like `velocirl bench --json`; `--compare` accepts it as a baseline."""
         write_whole(Path(path), self.report().as_json())
 
     def show(self) -> None:
-        """Print what was measured."""
+        """Print all results."""
         for result in self.results:
             show_result(Console(highlight=False), result)

@@ -1,4 +1,4 @@
-"""Python code in a process of its own, for what can be measured only once in a process."""
+"""Python code in a fresh process, for measurements that are possible only once per process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def run_python(
     through: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run code in a fresh interpreter, and return what it printed.
+    """Run code in a fresh interpreter; return its output.
 
-    Its compiled functions are kept in `home` where given; `through` is a command that starts it, such as mpirun with
-    its options, and `environment` what it finds there besides.
+    Its compiled functions are cached in `home`, if given. `through` is a launch command, such as mpirun with its
+    options. `environment` holds additional environment variables.
     """
     kept = {"VELOCIRL_HOME": str(home)} if home else {}
     done = subprocess.run(  # noqa: S603 - our own code, in our own interpreter
-        [*through, sys.executable, "-P", "-c", code],  # -P: no file of the current directory is taken for a package
+        [*through, sys.executable, "-P", "-c", code],  # -P: no file of the current directory is imported as a package
         env={**os.environ, **kept, **(environment or {})},
         capture_output=True,
         text=True,
@@ -38,7 +38,7 @@ def run_python(
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """The time of one call, for what starts a process each time: nothing of it needs to be warm."""
+    """Return the seconds of one call, for functions that start a process each time: no warm-up is needed."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

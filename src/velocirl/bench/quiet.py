@@ -1,8 +1,8 @@
-"""Quiet rounds: those that other programs hardly disturbed, by which two runs are compared.
+"""Quiet rounds: rounds that other programs hardly disturbed; two runs are compared by them.
 
-What others do misleads in either direction: compared with a baseline that was taken next to a busy process, the same
-code has become faster, and slower code is as before. So each round knows how many cores others kept busy while it was
-taken, and rounds that were disturbed count only where there are no others.
+Background load misleads in both directions. Compared with a baseline taken next to a busy process, the same code seems
+faster, and slower code seems unchanged. Each round therefore records how many cores other programs kept busy; disturbed
+rounds count only if there are no others.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from statistics import fmean
 from velocirl.bench.machine.company import NOTABLE, TOO_MUCH
 from velocirl.bench.results import Report, Result
 
-FEWEST = 3  # rounds from which something is concluded
+FEWEST = 3  # minimum number of rounds for a conclusion
 
 
 def quiet(result: Result) -> Result:
-    """Return the result with its quiet rounds only, and the company that was left in them.
+    """Return the result with its quiet rounds only, and their mean background load.
 
-    Rounds count where others kept fewer than 0.25 cores busy; where these are less than half of the rounds, below 0.75;
-    and where these are too few as well, all of them, whose company then says that nothing can be concluded.
+    Rounds count if other programs kept fewer than 0.25 cores busy; if these are less than half of the rounds, fewer
+    than 0.75. If these are too few as well, all rounds count, and their load shows that nothing can be concluded.
     """
     count = rounds_of(result)
     cores = result.company_by_round or (result.company,) * count
@@ -39,7 +39,7 @@ def too_busy(result: Result) -> bool:
 
 
 def disturbed(report: Report) -> list[str]:
-    """Return a warning, where a run was disturbed too much to be a baseline for some of its benchmarks."""
+    """Return a warning if a run was too disturbed to be a baseline for some of its benchmarks."""
     names = [result.name for result in report.results if too_busy(result)]
     if not names:
         return []
@@ -50,7 +50,7 @@ def disturbed(report: Report) -> list[str]:
 
 
 def measurements(result: Result) -> list[Result]:
-    """Return each measurement by itself of a benchmark that was measured more than once."""
+    """Return the single measurements of a benchmark that was measured more than once."""
     if len(result.measurements) < 2:
         return [result]
     first, parts = 0, []
@@ -66,7 +66,7 @@ def rounds_of(result: Result) -> int:
 
 
 def _only(result: Result, rounds: Sequence[int]) -> Result:
-    """The result with some of its rounds, as one measurement."""
+    """Return the result restricted to some of its rounds, as one measurement."""
 
     def of(series: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(series[place] for place in rounds) if series else ()

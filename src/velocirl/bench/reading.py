@@ -1,4 +1,4 @@
-"""Reports that were written, read back: checked before they are believed, and nothing of them is ever executed."""
+"""Reading of saved reports: validated before use, and nothing in them is ever executed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from velocirl.engine.disk.files import parse_json, read_plain
 
 
 class DamagedReportError(ValueError):
-    """A file that is no report of a benchmark run; the message names the file and what is wrong with it."""
+    """Raised for a file that is not a valid benchmark report; the message names the file and the fault."""
 
 
 def read_report(path: Path) -> Report:
-    """The report in a file that `Report.as_json` made."""
+    """Read a report from a file written with `Report.as_json`."""
     try:
         content = parse_json(read_plain(path))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -24,13 +24,13 @@ def read_report(path: Path) -> Report:
             raise ValueError(f"it is of format {found!r}, not {FORMAT}: measure again")
         report = msgspec.convert(content, Report)
         _check(report)
-    except ValueError as error:  # what msgspec refuses is a ValueError too
+    except ValueError as error:  # errors of msgspec are ValueErrors too
         raise DamagedReportError(f"{path} is no report of benchmarks: {error}") from error
     return report
 
 
 def _check(report: Report) -> None:
-    """What types do not say."""
+    """Validate values beyond their types."""
     machine = report.machine
     numbers = [machine.load, float(machine.memory_bytes % 2**64), *(result.seconds for result in report.results)]
     numbers += [result.company for result in report.results]

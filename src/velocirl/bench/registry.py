@@ -1,4 +1,4 @@
-"""The benchmarks. A decorated function is one; those of `velocirl.bench.suite` are found by themselves."""
+"""Registry of benchmarks: decorated functions; those in `velocirl.bench.suite` are found automatically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velocirl.training.importing import import_file
 SUITE = "velocirl.bench.suite"
 ENDING = ".py"
 DEVICE = "device"
-# What people ask for; a benchmark of one's own may have a category of one's own.
+# The categories a user can select; a user's own benchmark may have its own category.
 CATEGORIES = {
     "compile": "from nothing to a first step: cold and cached compile times",
     "environment": "environments alone: steps per second, memory of a copy",
@@ -35,43 +35,43 @@ _benchmarks: dict[str, Benchmark] = {}
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A function that says what to compare; the first line of its docstring is the title, the rest are notes."""
+    """Function that defines a comparison; the first line of its docstring is the title, the rest are notes."""
 
     category: str
     define: Callable[[], object]
-    standard: bool = True  # measured where nothing is chosen
-    quick: bool = True  # and at a glance too
+    standard: bool = True  # measured if the user selects nothing
+    quick: bool = True  # also measured in a quick pass
     metadata: Mapping[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Name of the function."""
         return self.define.__name__
 
     @property
     def file(self) -> str:
-        """The name of the file that it stands in, without its ending."""
+        """Name of the file that defines it, without its extension."""
         return Path(inspect.getfile(self.define)).stem
 
     @property
     def title(self) -> str:
-        """What is measured, for people."""
+        """Human-readable title of the measurement."""
         return (inspect.getdoc(self.define) or self.name).partition("\n")[0].removesuffix(".")
 
     @property
     def notes(self) -> str:
-        """What a reader needs to know to judge the comparison."""
+        """Background a reader needs to judge the comparison."""
         return " ".join((inspect.getdoc(self.define) or "").partition("\n")[2].split())
 
 
 def benchmark(
     *, category: str, standard: bool = True, quick: bool = True, **metadata: str | float | int | bool | None
 ) -> Callable[[Define], Define]:
-    """Make a function a benchmark of this category.
+    """Register a function as a benchmark of this category.
 
-    It returns what is measured: a function to time, a `Timed`, a `Counted`, or a `Comparison` of several. One that is
-    not `standard` is measured only where it, its file or its category is named; one that takes too long to be seen at a
-    glance is not `quick`. `metadata` stands beside its results.
+    The function returns the measurement: a function to time, a `Timed`, a `Counted`, or a `Comparison` of several. A
+    benchmark that is not `standard` is measured only if it, its file or its category is named; one that takes too long
+    for a quick pass is not `quick`. `metadata` is stored with its results.
     """
 
     def register(define: Define) -> Define:
@@ -87,10 +87,10 @@ def benchmark(
 
 
 def at_a_glance(benchmarks: Iterable[Benchmark], *, gpu: bool) -> tuple[list[Benchmark], list[str]]:
-    """Those that can be seen at a glance, and the names of the others.
+    """Split benchmarks into those for a quick pass and the names of the others.
 
-    The first of each category come first, then the second: each is seen, however far the time goes. Without a `gpu` its
-    benchmarks are last, since they have little to say.
+    The first of each category come first, then the second: every category is covered, however far the time goes.
+    Without a `gpu`, the GPU benchmarks come last, since they yield little.
     """
     some, met = list(benchmarks), Counter[str]()
     turns: dict[str, int] = {}
@@ -102,10 +102,10 @@ def at_a_glance(benchmarks: Iterable[Benchmark], *, gpu: bool) -> tuple[list[Ben
 
 
 def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> list[Benchmark]:
-    """The benchmarks that are meant by some words, in the order of the suite's files and lines.
+    """Return the benchmarks that `words` select, in the order of the suite's files and lines.
 
-    A word is a category, the name of a benchmark, that of a file of the suite, or the path of a file of one's own.
-    Without words these are the standard ones, or `everything`.
+    A word is a category, the name of a benchmark, the name of a file of the suite, or the path of a user's own file.
+    Without words, the standard benchmarks are returned, or `everything`.
     """
     for module in pkgutil.walk_packages(importlib.import_module(SUITE).__path__, f"{SUITE}."):
         importlib.import_module(module.name)
@@ -119,7 +119,7 @@ def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> l
 
 
 def _meant_by(word: str) -> set[str]:
-    """The names of the benchmarks of a category, of one benchmark, or of a file of the suite, in this order."""
+    """Return the names of the benchmarks of a category, of one benchmark, or of a suite file, tried in this order."""
     known = list(_benchmarks.values())
     for names in (
         {one.name for one in known if one.category == word},
@@ -137,7 +137,7 @@ def _meant_by(word: str) -> set[str]:
 
 
 def _of_file(path: Path) -> set[str]:
-    """The names of the benchmarks that a file of one's own defines."""
+    """Import a user's own file and return the names of the benchmarks it defines."""
     path = path.expanduser().resolve()
     if not path.is_file():
         raise ValueError(f"there is no file {path}, in which benchmarks should be defined")

@@ -1,12 +1,12 @@
-"""Comparison with a baseline: what became slower, faster, larger or smaller, beyond noise.
+"""Comparison with a baseline: changes in speed or size beyond noise.
 
-A change is called by the raw samples of both runs, of which the fastest count: neighbours on a machine only
-ever slow something down. In every round a fixed piece of work is timed too (see `reference`), and figures stand for how
-often it could have been done in their place: so the speed of the machine cancels, from one run to another.
-Rounds that other programs disturbed do not count (see `quiet`). What is left of their work is told apart by the
-processor's time, which they do not change: what took longer by the clock but not by the processor waited, and unless
-the machine was all ours, it may have waited for them. Where they took too much of the processors in either run, or
-much more in the run that was slower, nothing is called at all. All of that holds in both directions.
+A change is judged by the raw samples of both runs. The fastest ones count: other programs on a machine only ever slow
+something down. Every round also times a fixed reference workload (see `reference`). Values are expressed in units of
+that workload: the machine's speed cancels from one run to another. Rounds that other programs disturbed do not count
+(see `quiet`). Their remaining influence is separated by CPU time, which they do not change. Code that took longer by
+wall-clock time but not by CPU time waited; unless the machine was otherwise idle, it may have waited for them. If they
+used too much of the processors in either run, or much more in the slower run, no change is reported. All of this holds
+in both directions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
 from velocirl.bench.units import Unit
 
 Severity = Literal["none", "improved", "warning", "failure", "inconclusive"]
-SURE = 0.75  # the share of pairs of them, one of each run, in which the later one must be worse: a large effect
-FASTEST = 0.15  # the part of a run's samples that makes its figure
-FASTER = 0.5  # and the part that is compared one by one
+SURE = 0.75  # fraction of sample pairs (one per run) whose later sample must be worse: a large effect
+FASTEST = 0.15  # fraction of a run's samples that makes up its value
+FASTER = 0.5  # fraction of a run's samples that is compared one by one
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From which change on it is told of, and from which on it fails; shares of the figure before."""
+    """Thresholds above which a change is a warning or a failure, as fractions of the value before."""
 
     warn: float = 0.05
     fail: float = 0.10
@@ -50,46 +50,46 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one figure since the baseline."""
+    """Change of one value since the baseline."""
 
     benchmark: str
     contestant: str
     unit: Unit
     before: Estimate | None
     after: Estimate | None
-    ratio: Estimate  # of how good it is: below 1 it became worse
+    ratio: Estimate  # of goodness: below 1 is worse
     severity: Severity
     by: Literal["figures", "peers"]
     reason: str = ""
 
     @property
     def worse(self) -> bool:
-        """Whether it is a regression."""
+        """True for a regression."""
         return self.severity in ("warning", "failure")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A run beside a baseline."""
+    """Run compared with a baseline."""
 
     changes: Sequence[Change]
-    other_machine: bool  # the baseline is of another one: only ratios to peers are compared
-    missing: Sequence[str] = ()  # of the baseline's benchmarks, among those that were to be measured
+    other_machine: bool  # the baseline is from another machine: only ratios to peers are compared
+    missing: Sequence[str] = ()  # the baseline's benchmarks that were selected but not measured
     new: Sequence[str] = ()
 
     @property
     def regressions(self) -> list[Change]:
-        """What became worse."""
+        """Changes for the worse."""
         return [change for change in self.changes if change.worse]
 
     @property
     def failed(self) -> bool:
-        """Whether something became worse by as much as is not allowed."""
+        """True if a value became worse by more than the failure threshold."""
         return any(change.severity == "failure" for change in self.changes)
 
 
 def compare(before: Report, after: Report, thresholds: Thresholds) -> Compared:
-    """Every figure of ours in both runs."""
+    """Compare every value of velocirl's own implementations in both runs."""
     other_machine = before.machine.identity != after.machine.identity
     earlier = {result.name: result for result in before.results}
     changes: list[Change] = []
@@ -106,13 +106,13 @@ def compare(before: Report, after: Report, thresholds: Thresholds) -> Compared:
 
 
 def _changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
-    """On the same machine: figures beside figures."""
+    """Compare values measured on the same machine."""
     names = [name for name, *_ in _pairs(base, result)]
     return [_called(base, result, partial(_figures_change, name, thresholds), thresholds) for name in names]
 
 
 def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
-    """On different machines: how we stand to a peer, beside how we stood to it."""
+    """Compare ratios to peers between different machines."""
     peers = [peer for peer, *_ in _pairs(base, result, peers=True)]
     names = [(name, peer) for name, *_ in _pairs(base, result) for peer in peers]
     return [_called(base, result, partial(_peer_change, *pair, thresholds), thresholds) for pair in names]
@@ -121,12 +121,12 @@ def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[
 def _called(
     base: Result, result: Result, change_of: Callable[[Result, Result], Change], thresholds: Thresholds
 ) -> Change:
-    """Compare a figure by the quiet rounds of both runs; None where they do not decide."""
+    """Compare a value by the quiet rounds of both runs; inconclusive if they do not decide."""
     first, second = quiet(base), quiet(result)
     change = _guarded(change_of(first, second), first.company, second.company)
     if change.severity != "improved":
         return change
-    # As a regression is what the best of all measurements still shows, an improvement is what the worst of them shows.
+    # A regression must show even in the best of all measurements; an improvement must show even in the worst.
     parts = [change_of(first, part) for part in map(quiet, measurements(result)) if not too_busy(part)]
     shown = sum(part.ratio.median >= 1.0 / (1.0 - thresholds.warn) for part in parts)
     if shown < len(parts):
@@ -135,7 +135,7 @@ def _called(
 
 
 def _figures_change(name: str, thresholds: Thresholds, base: Result, result: Result) -> Change:
-    """By the clock and, where that has changed and both are known, by the processor's time."""
+    """Compare by wall-clock time and, if that changed and both are known, by CPU time."""
     before, after = _one(base, name), _one(result, name)
     samples = _goodness(base, before.samples, base.reference), _goodness(result, after.samples, result.reference)
     change = _change(result, name, before, after, samples, thresholds, "figures")
@@ -150,14 +150,14 @@ def _figures_change(name: str, thresholds: Thresholds, base: Result, result: Res
 
 
 def _peer_change(name: str, peer: str, thresholds: Thresholds, base: Result, result: Result) -> Change:
-    """By the ratio to a peer in each round."""
+    """Compare the ratios to a peer in each round."""
     before, after = _one(base, name), _one(result, name)
     samples = _ratio(before, _one(base, peer), base.unit), _ratio(after, _one(result, peer), base.unit)
     return _change(result, f"{name} / {peer}", before, after, samples, thresholds, "peers")
 
 
 def _weighed(by_clock: Change, by_processor: Change, *, alone: bool) -> Change:
-    """The smaller of two views on a change, unless the machine was ours alone: then it is the clock's."""
+    """Return the smaller of the two changes; on an otherwise idle machine, the change by wall-clock time."""
     if by_clock.severity == "inconclusive":
         return replace(by_clock, reason=f"by the clock: {by_clock.reason}")
     if by_processor.worse and by_clock.worse:
@@ -174,12 +174,15 @@ def _weighed(by_clock: Change, by_processor: Change, *, alone: bool) -> Change:
 
 
 def _guarded(change: Change, before: float, after: float) -> Change:
-    """Nothing is called where other programs kept so many cores busy `before`, in the baseline, or `after`."""
+    """Mark a change inconclusive if other programs kept too many cores busy.
+
+    `before` is the number of busy cores in the baseline, `after` the number in this run.
+    """
     if not change.unit.is_speed:
         return change
     reason = ""
     slower, faster = (after, before) if change.worse else (before, after)
-    if before > TOO_MUCH:  # it may hide what became slower, too
+    if before > TOO_MUCH:  # it may hide slowdowns, too
         reason = f"other programs kept {before:.1f} cores busy while the baseline was taken: save it again"
     elif change.severity in ("none", "inconclusive"):
         return change
@@ -201,12 +204,12 @@ def _one(result: Result, name: str) -> Measured:
 
 
 def _goodness(result: Result, samples: Sequence[float], reference: Sequence[float]) -> NDArray[np.float64]:
-    """Samples, more of which is better: of speed, in units of the reference."""
+    """Return samples such that more is better: speeds in units of the reference workload."""
     figures = np.asarray(samples, np.float64)
     good = figures if result.unit.more_is_better else 1.0 / np.maximum(figures, 1e-300)
     if not result.unit.is_speed or not reference:
         return good
-    # Of the whole run, not of each round: so short a piece of work is disturbed more than what it stands beside.
+    # Use the whole run, not each round: so short a workload is disturbed more than the code measured with it.
     return good / _fastest(1.0 / np.asarray(reference, np.float64)[None])
 
 
@@ -231,7 +234,7 @@ def _change(
 
 
 def ratio_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Estimate:
-    """How much better the later samples are, with a bootstrap interval."""
+    """Compute how many times as good the later samples are, with a bootstrap interval."""
     generator = np.random.default_rng(0)
 
     def resampled(samples: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -244,13 +247,13 @@ def ratio_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Estimat
 
 
 def _fastest(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of the best part of each row."""
+    """Compute the mean of the best `FASTEST` fraction of each row."""
     count = max(1, round(FASTEST * samples.shape[1]))
     return np.sort(samples, axis=1)[:, -count:].mean(axis=1)
 
 
 def worse_share(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """The share of pairs in which the later sample is the worse one, ties counted half: the size of an effect."""
+    """Compute the fraction of pairs whose later sample is worse, ties counted half: an effect size."""
     difference = after[:, None] - before[None]
     return float(((difference < 0) + 0.5 * (difference == 0)).mean())
 
@@ -266,11 +269,11 @@ def judge_change(
     unit: Unit,
     thresholds: Thresholds,
 ) -> tuple[Severity, str]:
-    """What a change amounts to, and why it is not more."""
+    """Classify a change; returns its severity and the reason for it."""
     if min(len(before), len(after)) < FEWEST:
         return "inconclusive", f"fewer than {FEWEST} samples"
     warn, fail = thresholds.warn, thresholds.fail
-    if unit.is_memory:  # what grew by a fifth is five sixths as good
+    if unit.is_memory:  # growth by a fifth means five sixths as good
         warn = fail = 1.0 - 1.0 / (1.0 + thresholds.memory)
     share = worse_share(_faster(before), _faster(after))
     if ratio.median <= 1.0 - warn:

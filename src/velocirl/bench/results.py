@@ -1,4 +1,4 @@
-"""What came of a run: samples, findings and where they were taken, complete enough to be judged again later."""
+"""Results of a run: samples, findings and machine, complete enough to be evaluated again later."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from velocirl.bench.measuring import Settings
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM, Estimate, estimate, spread
 from velocirl.bench.units import Unit
 
-FORMAT = 2  # of the JSON file
+FORMAT = 2  # version of the JSON format
 
 MET, MISSED, UNDECIDED, NOT_MEASURED, NO_TARGET = "met", "missed", "undecided", "not measured", ""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The samples of one contestant or, where there are none, why."""
+    """Samples of one implementation or, if there are none, the reason."""
 
     name: str
     samples: tuple[float, ...] = ()
     iterations: int = 0
     unavailable: str = ""
-    peer: bool = False  # somebody else's
+    peer: bool = False  # third-party
     cost: Cost | None = None
-    by_processor: tuple[float, ...] = ()  # the same samples by the time that this process was on a processor
-    workers: int = 0  # threads, processes or ranks, where contestants differ by their number
+    by_processor: tuple[float, ...] = ()  # the same samples by this process's CPU time
+    workers: int = 0  # threads, processes or ranks, if contestants differ by their number
 
     @cached_property
     def estimate(self) -> Estimate | None:
-        """The median and its interval."""
+        """Median and its interval."""
         return estimate(self.samples) if self.samples else None
 
     @property
     def spread(self) -> float:
-        """The interquartile range as a share of the median."""
+        """Interquartile range as a fraction of the median."""
         return spread(self.samples) if self.samples else 0.0
 
     @property
     def noisy(self) -> bool:
-        """Whether the samples disagree too much for conclusions."""
+        """True if the samples disagree too much for conclusions."""
         return self.spread > NOISY_FROM
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim came to."""
+    """Evaluated claim."""
 
     statement: str
     unit: Unit
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def says_target(self) -> str:
-        """The target for a table: at least 3.00x."""
+        """Target for a table: at least 3.00x."""
         if self.target is None:
             return ""
         return f"{'at most' if self.at_most else 'at least'} {self.unit.say(self.target)}"
@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """A benchmark that ran, as far as it came."""
+    """Result of one benchmark, possibly incomplete."""
 
     name: str
     category: str
@@ -81,18 +81,18 @@ class Result:
     contestants: tuple[Measured, ...]
     findings: tuple[Finding, ...]
     seconds: float
-    reference: tuple[float, ...] = ()  # seconds that a fixed piece of work took in each round: how fast the machine was
+    reference: tuple[float, ...] = ()  # seconds of the reference workload in each round: the speed of the machine
     reference_by_processor: tuple[float, ...] = ()
     company: float = 0.0  # cores that other programs kept busy meanwhile
-    company_by_round: tuple[float, ...] = ()  # the same while each round was taken
-    measurements: tuple[int, ...] = ()  # rounds of each, where it was measured more than once
-    error: str = ""  # why it ended early
-    interrupted: bool = False  # somebody did not wait for its end
+    company_by_round: tuple[float, ...] = ()  # the same number during each round
+    measurements: tuple[int, ...] = ()  # rounds per measurement, if it was measured more than once
+    error: str = ""  # reason why it ended early
+    interrupted: bool = False  # the user stopped it
     metadata: dict[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each reason to be careful with these figures."""
+        """One line for each reason to be careful with these values."""
         lines = []
         noisy = ", ".join(f"{one.name} {one.spread:.0%}" for one in self.contestants if one.noisy)
         if noisy:
@@ -106,24 +106,24 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run."""
+    """Complete run."""
 
     command: str
     started: str  # date and time, ISO 8601
     machine: Machine
     settings: Settings
     results: Sequence[Result]
-    peaks: Peaks | None = None  # what this machine can do at most, where something was compared with it
-    complete: bool = True  # False: it was interrupted
-    left_out: tuple[str, ...] = ()  # benchmarks for which there was no time
+    peaks: Peaks | None = None  # the machine's peak performance, if something was compared with it
+    complete: bool = True  # False: interrupted
+    left_out: tuple[str, ...] = ()  # benchmarks that did not fit into the time limit
 
     @property
     def failures(self) -> list[Result]:
-        """The benchmarks that raised an error."""
+        """Benchmarks that raised an error."""
         return [result for result in self.results if result.error]
 
     def share(self, result: Result, one: Measured) -> Share | None:
-        """How near to the machine's limit a contestant came, where its cost and the limit are known."""
+        """Return the fraction of the machine's limit that an implementation reached, if cost and limit are known."""
         if self.peaks is None or one.cost is None or not one.samples:
             return None
         found = one.estimate
@@ -132,7 +132,7 @@ class Report:
         return share_of_peak(one.cost, per_second, self.peaks)
 
     def as_json(self, **more: Any) -> str:
-        """All of it, raw samples included, and more that was made of it."""
+        """Return everything as JSON, raw samples included, plus the entries in `more`."""
         content = {
             "format": FORMAT,
             **{name: getattr(self, name) for name in ("command", "started", "complete")},

@@ -1,4 +1,4 @@
-"""Samplers that several benchmarks use: steps of vector environments, and longer samples than the usual ones."""
+"""Samplers shared by several benchmarks: steps of vector environments, and samples longer than usual."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from velocirl.bench.measuring import Sampler, Settings, Timed
 from velocirl.engine.targets.cpu import available_cores
 from velocirl.vector.native import FleetVectorEnv
 
-ACTION_ARRAYS = 16  # enough that no branch predictor learns them by heart
-LONGER_SECONDS = 0.3  # so that the fewest rounds of a thorough run are seconds of training
+ACTION_ARRAYS = 16  # enough that no branch predictor memorizes them
+LONGER_SECONDS = 0.3  # so that the minimum rounds of a thorough run are seconds of training
 
 
 def vector_steps(make: Callable[[], VectorEnv]) -> Callable[[], Timed]:
-    """A contestant that takes steps of a fleet through `VectorEnv.step`, with actions drawn from its action space.
+    """Return a contestant that calls `VectorEnv.step` with actions sampled from the action space.
 
-    The cost of a fleet of velocirl is the traffic of its own arrays; the copies that `step` returns are not counted.
+    The cost of a velocirl fleet is the traffic of its own arrays; the arrays copied by `step` to return are not
+    counted.
     """
 
     def contestant() -> Timed:
@@ -40,44 +41,44 @@ def vector_steps(make: Callable[[], VectorEnv]) -> Callable[[], Timed]:
 
 
 def timed_steps(env: Any, actions: list[NDArray[Any]], num_envs: int) -> Timed:
-    """Time `step` with these actions, over and over."""
+    """Time `step` with these actions, in a cycle."""
     step, following = env.step, cycle(actions).__next__
     return Timed(lambda: step(following()), amount=num_envs, closing=env.close)
 
 
 def require_cores(count: int) -> None:
-    """Stop where this process may not use that many cores."""
+    """Raise UnavailableError if this process may use fewer cores."""
     if available_cores() < count:
         raise UnavailableError(f"needs {count} cores, has {available_cores()}")
 
 
 @dataclass
 class Longer:
-    """Takes samples that are longer than those of other benchmarks."""
+    """Sampler whose samples last longer than in other benchmarks."""
 
     sampler: Sampler
 
     @property
     def iterations(self) -> int:
-        """The number of calls in a sample."""
+        """Number of calls per sample."""
         return self.sampler.iterations
 
     @property
     def cost(self) -> Cost | None:
-        """What a unit of its work needs at least."""
+        """Minimum cost of one unit of its work."""
         return self.sampler.cost
 
     def prepare(self, settings: Settings) -> None:
-        """Warm up for as long, and choose the number of calls."""
+        """Warm up for at least one sample's duration, and choose the number of calls."""
         seconds = max(settings.sample_seconds, LONGER_SECONDS)
         self.sampler.prepare(
             replace(settings, warm_up_seconds=max(settings.warm_up_seconds, seconds), sample_seconds=seconds)
         )
 
     def sample(self) -> float:
-        """One sample."""
+        """Take one sample."""
         return self.sampler.sample()
 
     def close(self) -> None:
-        """Let go of what was measured."""
+        """Release the measured objects."""
         self.sampler.close()

@@ -1,4 +1,4 @@
-"""Scaling comparisons: 1, 2, 4 and so on up to all cores, and the efficiency of many workers beside one."""
+"""Scaling comparisons: 1, 2, 4 and so on up to all cores, and the parallel efficiency relative to 1 worker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from velocirl.engine.targets.cpu import available_cores
 
 
 def worker_counts() -> list[int]:
-    """One, two, four and so on up to all cores; two even where there is one, to say that it is missing."""
+    """Return 1, 2, 4 and so on up to all cores; includes 2 even on 1 core, to report that it is unavailable."""
     cores = available_cores()
     doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
     return sorted({1, 2, *doubled, cores})
 
 
 def named(count: int, noun: str) -> str:
-    """1 thread, 2 threads."""
+    """Format a number of workers: 1 thread, 2 threads."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
@@ -33,9 +33,9 @@ def scaling(
     at_least: float | None = None,
     beside: Mapping[str, Callable[[], Sampler]] | None = None,
 ) -> Comparison:
-    """Each number of workers beside one worker; `at_least` is the target of two.
+    """Compare each number of workers with 1 worker; `at_least` is the target for 2 workers.
 
-    Where there is another contestant `beside` them, such as the serial runtime, the target holds beside it.
+    If there are other contestants in `beside`, such as the serial runtime, the target applies relative to them.
     """
     others = dict(beside or {})
     names = {named(count, noun): count for count in worker_counts()}
@@ -49,13 +49,13 @@ def scaling(
 
 
 def say_efficiency(result: Result, one: Measured) -> str:
-    """The efficiency for a table: 87%; nothing where workers are not compared by their number."""
+    """Format the efficiency for a table: 87%; empty if workers are not compared by their number."""
     found = efficiency(result, one)
     return "" if found is None else f"{found.median:.0%}"
 
 
 def efficiency(result: Result, one: Measured) -> Estimate | None:
-    """The speed of n workers over n times the speed of one, taken in every round; None where it is not known."""
+    """Compute the speed of n workers over n times the speed of 1, in every round; None if unknown."""
     single = next((other for other in result.contestants if other.workers == 1), None)
     times = times_as_good(result, one, single) if single is not None and one.workers else None
     return (

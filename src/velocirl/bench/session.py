@@ -1,4 +1,4 @@
-"""Running benchmarks one after the other, and telling whoever watches."""
+"""Benchmark sessions: runs benchmarks one after the other and reports progress to a watcher."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from velocirl.bench.units import NUMBER
 from velocirl.engine.errors import debugging
 from velocirl.monitor.attention import attention
 
-REFERENCE = " reference"  # no contestant's name begins with a blank
+REFERENCE = " reference"  # no contestant's name begins with a space
 
 
 class Watcher(Protocol):
-    """Who is told how a run goes."""
+    """Observer of a run's progress."""
 
     def begin(self, benchmark: Benchmark) -> None:
-        """A benchmark begins."""
+        """Handle the start of a benchmark."""
         ...
 
     def advance(self, share: float) -> None:
-        """Of its measuring, this share is done."""
+        """Handle progress: `share` is the fraction of the measurement done so far."""
         ...
 
     def finish(self, result: Result) -> None:
-        """It is done, as far as it came."""
+        """Handle the result of a benchmark, even an incomplete one."""
         ...
 
 
 @dataclass
 class _Taken:
-    """What was measured of a comparison so far, whatever happens next."""
+    """Data measured of a comparison so far; it survives errors and interrupts."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     by_processor: dict[str, list[float]] = field(default_factory=dict)
@@ -67,18 +67,18 @@ def run_benchmarks(
     seconds: float | None = None,
     left_out: Sequence[str] = (),
 ) -> Report:
-    """Measure and judge; `command` is what a reader has to type to see the same.
+    """Measure and evaluate benchmarks; `command` is the command line that reproduces the run.
 
-    A benchmark that raises is reported and the rest goes on; an interrupt ends the run, and what was measured is kept
-    and marked. `peaks` measures what the machine can do at most, once, where something wants to be compared with it.
-    After so many `seconds` what is not done is left out, with what was `left_out` before.
+    A benchmark that raises is reported, and the rest continues. An interrupt ends the run; its measurements are kept
+    and marked. `peaks` measures the machine's peak performance once, if a benchmark is compared with it. After
+    `seconds`, the remaining benchmarks are added to `left_out`.
     """
     started = datetime.now().astimezone().isoformat(timespec="seconds")
     results: list[Result] = []
     limits: Peaks | None = None
     complete, waiting = True, [one.name for one in benchmarks]
     try:
-        with time_limit(seconds), attention():  # what is measured shows nothing by itself
+        with time_limit(seconds), attention():  # the measured code shows no progress display
             for benchmark in benchmarks:
                 watcher.begin(benchmark)
                 result = _run(benchmark, settings, machine, watcher, peers)
@@ -155,11 +155,11 @@ def _measure(comparison: Comparison, settings: Settings, watcher: Watcher, taken
         finally:
             taken.company = company.cores()
         tellers = (getattr(sampler, "facts", None) for sampler in taken.samplers.values())
-        taken.facts = next((facts() for facts in tellers if facts is not None), {})  # of the first that has some
+        taken.facts = next((facts() for facts in tellers if facts is not None), {})  # of the first that has facts
 
 
 def _measured(name: str, comparison: Comparison, taken: _Taken, rounds: int) -> Measured:
-    """A contestant's samples, of the rounds that everybody took part in."""
+    """Collect a contestant's samples of the rounds in which every contestant was sampled."""
     peer, sampler = name in comparison.peers, taken.samplers.get(name)
     workers = comparison.workers.get(name, 0)
     if sampler is None:

@@ -1,4 +1,4 @@
-"""What samples say: medians, bootstrap intervals, and how noisy they are."""
+"""Statistics of samples: medians, bootstrap intervals and noise."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
-# Where the middle half of the samples spans more than this share of the median, something else was using the machine.
+# If the interquartile range exceeds this fraction of the median, another program was using the machine.
 NOISY_FROM = 0.10
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and the bounds of its bootstrap interval."""
+    """Median and the bounds of its bootstrap interval."""
 
     median: float
     low: float
@@ -23,7 +23,7 @@ class Estimate:
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The median of samples with its percentile bootstrap interval; the same samples always give the same one."""
+    """Compute the median of samples with its percentile bootstrap interval; deterministic for equal samples."""
     values = np.asarray(samples, np.float64)
     if not values.size or not np.isfinite(values).all():
         raise ValueError(f"an estimate needs finite samples, got {list(samples)}")
@@ -35,6 +35,6 @@ def estimate(samples: Sequence[float]) -> Estimate:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """The interquartile range as a share of the median: 0 for samples that agree."""
+    """Compute the interquartile range as a fraction of the median: 0 for samples that agree."""
     low, middle, high = np.percentile(np.asarray(samples, np.float64), (25, 50, 75))
     return float((high - low) / abs(middle)) if middle else float(high > low)

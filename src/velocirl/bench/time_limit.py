@@ -1,4 +1,4 @@
-"""A limit on how long something may take, by the clock of the system."""
+"""Wall-clock time limit for a block of code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import threading
 from collections.abc import Iterator
 
 
-class OutOfTime(BaseException):  # no error: what only catches errors should not catch it
-    """The time is over."""
+class OutOfTime(BaseException):  # no Exception: handlers that catch errors must not catch it
+    """Raised when the time limit has expired."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime in what is done within this context, once so many seconds have passed; None for no limit.
+    """Raise OutOfTime inside this context after `seconds`; None for no limit.
 
-    It is heard between two calls of compiled code. Other threads than the main one know no alarm, and no limit.
+    The exception is raised between two calls of compiled code. In threads other than the main one there is no limit,
+    since signals reach only the main thread.
     """
     can = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if seconds is None or not can:

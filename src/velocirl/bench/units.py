@@ -1,4 +1,4 @@
-"""The units of samples: which direction is better, and how a person reads them."""
+"""Units of samples: the better direction, and their formatting."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit, whether more of it is better, and how it is written; without `{prefix}`, numbers are not abbreviated."""
+    """Unit: whether more of it is better, and its format; without `{prefix}`, numbers are not abbreviated."""
 
     name: str
     more_is_better: bool
     template: str
 
     def __post_init__(self) -> None:
-        # It may come from a file: nothing but the two places may be filled in, whatever is asked for there.
+        # It may come from a file: only these two fields may be filled in, whatever the template requests.
         if len(self.template) > 40 or not re.fullmatch(r"\{number\}[^{}]*(\{prefix\}[^{}]*)?", self.template):
             raise ValueError(f"a unit is written as {{number}} and, behind it, {{prefix}}; got {self.template!r}")
 
     @property
     def is_memory(self) -> bool:
-        """Whether it counts memory rather than time or speed."""
+        """True for memory, False for time or speed."""
         return self.name in MEMORY
 
     @property
     def is_speed(self) -> bool:
-        """Whether it is a time, or a rate: something that a slower machine changes."""
+        """True for a time or a rate: a quantity that a slower machine changes."""
         return self.name == "s" or self.name.endswith("/s")
 
     def say(self, value: float) -> str:
-        """A value for a table: 35.6M steps/s, 115 µs, 138 bytes."""
+        """Format a value for a table: 35.6M steps/s, 115 µs, 138 bytes."""
         factor, prefix = self._prefix(value)
         return self.template.format(number=significant(value / factor), prefix=prefix)
 
     def say_interval(self, estimate: Estimate) -> str:
-        """The interval of an estimate, in the unit that its median is written in: 35.1 to 36.0."""
+        """Format the interval of an estimate, with the prefix of its median: 35.1 to 36.0."""
         factor, _ = self._prefix(estimate.median)
         return f"{significant(estimate.low / factor)} to {significant(estimate.high / factor)}"
 
@@ -53,7 +53,7 @@ class Unit:
 
 
 def significant(value: float) -> str:
-    """Three significant digits, without an exponent; whole numbers from 100 on."""
+    """Format with three significant digits, without an exponent; integers from 100 on."""
     size = abs(value)
     decimals = 0 if size >= 99.95 or size == 0.0 else 1 if size >= 9.995 else 2
     return f"{value:,.{decimals}f}"

@@ -1,1 +1,1 @@
-"""What was experienced, kept for learning."""
+"""Storage of experience: rollout records, replay buffers and datasets."""

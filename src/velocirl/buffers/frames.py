@@ -1,12 +1,12 @@
-"""Frames: observations of bytes, of which each step stores the newest frame alone, once.
+"""Frame storage for uint8 observations: each step stores only its newest frame, once.
 
-An observation is a stack of frames, the oldest first; it is put together when it is read, from the frames of the steps
-before. An episode's first frame stands for those that would have been before it.
+An observation is a stack of frames, the oldest first. It is assembled when read, from the frames of the preceding
+steps. An episode's first frame replaces the missing ones before it.
 
-In a memory the frames of step s of all copies lie in group s of a ring, which has as many groups more than there are
-steps as an observation has frames. So the stack of every step that is remembered is whole, and so is the observation
-after it: its newest frame is that of the next step, which is written before that step is taken. Only where an episode
-was cut off it is another one: such frames lie behind the ring, where each copy has a small ring of its own.
+In a replay buffer, the frames of step s of all environments form group s of a ring. The ring has `stack` more groups
+than there are steps, so that the stack of every stored step is complete. The observation after a step is complete, too:
+its newest frame is the next step's, which is written before that step is taken. Only after truncation it is another
+frame. Such final frames are stored behind the ring, where each environment has its own small ring.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from velocirl.buffers.replay import PLACE, TOTAL
 
 
 class Room(NamedTuple):
-    """The sizes of a memory of frames."""
+    """Sizes of a frame buffer."""
 
     stack: int  # frames of an observation
     size: int  # bytes of a frame
     copies: int
-    capacity: int  # steps of all copies
+    capacity: int  # steps of all environments
     groups: int  # of the ring of frames
-    finals: int  # frames of each copy behind it
+    finals: int  # final frames of each environment behind it
 
     @property
     def rows(self) -> int:
-        """All frames that there is room for."""
+        """Number of frames that fit."""
         return (self.groups + self.finals) * self.copies
 
 
 def room_for(frames: Frames, copies: int, capacity: int, finals: int) -> Room:
-    """The sizes of a memory of so many steps."""
+    """Return the sizes of a frame buffer for `capacity` steps."""
     return Room(frames.stack, frames.size, copies, capacity, capacity // copies + frames.stack, max(finals, 1))
 
 
 def frame_of(newest, before, age, back, copies, around):
-    """The row of a stack's frame, `back` places from its newest; `before` is the row of the one before that.
+    """Return the row of a stack's frame, `back` steps before its newest; `before` is the row preceding `newest`.
 
-    `age` frames of the episode lie before the newest. Rows go around behind the first `around` of them.
+    `age` frames of the episode precede the newest. Rows wrap around within the first `around`.
     """
     steps = min(back, age)
     row = newest
@@ -53,16 +53,16 @@ def frame_of(newest, before, age, back, copies, around):
 
 
 def step_at(counts, room, place):
-    """The number of the step whose record lies at a place; for one place or many."""
+    """Return the number of the step whose record is at index `place`, for one index or many."""
     newer = (counts[PLACE] - 1 - place + room.capacity) % room.capacity // room.copies
     return counts[TOTAL] // room.copies - 1 - newer
 
 
 def frame_at(room, step, copy):
-    """The row of the newest frame of a step; for one step or many, from `stack` before the first on."""
+    """Return the row of the newest frame of a step; for one step or many, from `stack` before the first on."""
     return (step + room.groups) % room.groups * room.copies + copy
 
 
 def final_at(room, copy, final):
-    """The row of the last frame of an episode that was cut off."""
+    """Return the row of the last frame of a truncated episode."""
     return room.groups * room.copies + copy * room.finals + final

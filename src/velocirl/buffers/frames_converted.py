@@ -1,7 +1,7 @@
-"""Memories of frames from those of whole observations, and back: where a run goes on with another kind of learner.
+"""Conversion of frame buffers from and to replay buffers of whole observations, to resume with another learner.
 
-Learners of CPU threads remember what their networks read, bytes multiplied by a factor; so did all of them once. Both
-ways are exact.
+Learners on CPU threads store the inputs of their networks: bytes multiplied by a factor. All learners did so in
+older versions. Both conversions are exact.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from velocirl.buffers.frames import Room, final_at, frame_at, step_at
 from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED
 from velocirl.buffers.replay import FILLED, TOTAL
 
-KEPT = ("reward", "action", "mask", "next_mask", "ended", "costs")  # of a step, where a record has them
-STRETCH = 2**12  # observations that are put together at once
+KEPT = ("reward", "action", "mask", "next_mask", "ended", "costs")  # fields of a step, if the record has them
+STRETCH = 2**12  # observations assembled at once
 
 
 def to_frames(
     memory: Mapping[str, Any], room: Room, kind: np.dtype[Any], factor: np.float32
 ) -> dict[str, NDArray[Any]]:
-    """The rows of a memory as those of one of frames, with the frames that no row has."""
+    """Convert the rows of a replay buffer to a frame buffer's, with the frames that no row has."""
     whole, counts = memory["rows"], memory["counts"]
     rows = np.zeros(len(whole), kind)
     for name in set(KEPT).intersection(kind.names or ()):
@@ -38,10 +38,10 @@ def to_frames(
     older = (room.stack - 1) * room.size
     rows["observation"] = _bytes(whole["observation"][:, older:], factor)
     in_time = np.argsort(step_at(counts, room, np.arange(len(whole))), kind="stable").reshape(-1, room.copies)
-    age = np.full(room.copies, room.stack - 1)  # as far as is known, all frames before the oldest are its episode's
+    age = np.full(room.copies, room.stack - 1)  # assumed: all frames before the oldest are of its episode
     known = age.copy()
     for places in in_time:
-        # Free collectors' episodes are cut off where a batch ends, and go on elsewhere: frames before that are missing.
+        # Free-running collectors truncate episodes at the end of a batch; frames before the continuation are lost.
         stacks = whole["observation"][places].reshape(room.copies, room.stack, room.size)
         broken = (age == 0) & (stacks != stacks[:, -1:]).any((1, 2))
         known[broken], age[broken] = 0, room.stack - 1
@@ -73,7 +73,7 @@ def to_frames(
 def to_observations(
     memory: Mapping[str, Any], room: Room, kind: np.dtype[Any], factor: np.float32
 ) -> dict[str, NDArray[Any]]:
-    """The rows of a memory of frames as those of one of whole observations; refuses one that has lost frames."""
+    """Convert the rows of a frame buffer to whole observations. Raises ValueError if frames are lost."""
     kept, counts = memory["rows"][:], memory["counts"]
     if (kept["ended"] == LOST).any():
         raise ValueError(
@@ -106,7 +106,7 @@ def to_observations(
 
 
 def edge_places(room: Room, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of the frames before the oldest record, and of those that are seen now."""
+    """Return the indices of the frames before the oldest record, and of the current frames."""
     copies, now = np.arange(room.copies), counts[TOTAL] // room.copies
     oldest = now - counts[FILLED] // room.copies
     steps = [*range(oldest - room.stack + 1, oldest), now]
@@ -114,11 +114,11 @@ def edge_places(room: Room, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def final_places(room: Room, cuts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of the last frames of episodes that were cut off, copy by copy."""
+    """Return the indices of the last frames of truncated episodes, by environment."""
     used = np.minimum(cuts, room.finals)
     return np.concatenate([final_at(room, copy, np.arange(count)) for copy, count in enumerate(used)])
 
 
 def _bytes(numbers: NDArray[np.float32], factor: np.float32) -> NDArray[np.uint8]:
-    """The bytes that were multiplied to these numbers."""
+    """Return the bytes whose products with `factor` are these numbers."""
     return np.rint(numbers / factor).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The memory that a configuration asks for."""
+"""Replay buffer of a configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from velocirl.buffers.replay import ReplayBuffer
 
 
 def make_buffer(config: Any, kind: np.dtype[Any], seed: int, copies: int) -> ReplayBuffer:
-    """A memory of records of this kind, in whole groups of a record for each copy: these, or some of `num_envs`."""
+    """Create a replay buffer for records of type `kind`, in whole groups of one record per environment.
+
+    `copies` is the number of environments: all `num_envs`, or a part of them.
+    """
     capacity = max(config.buffer_size // config.num_envs, 1) * copies
     path = None if config.buffer_file is None else Path(config.buffer_file)
     if config.priority == "proportional":

@@ -1,12 +1,12 @@
-"""Returns over n steps, formed when a record is drawn from a ring of single steps.
+"""N-step returns, computed when a record is sampled from a ring of single steps.
 
-A fleet writes its steps in groups, copy i at the i-th place of a group, so that the step after the one at a place lies
-`copies` further on. From there:
+A fleet writes its steps in groups, environment i at index i of a group. The next step of the same environment is
+therefore `copies` indices further on. From a record on:
 
 reward = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1),  k <= n;  discount = gamma^k, but 0 if the k-th step terminated
 
-An episode that was cut off is not over: what follows its final observation counts. Neither is one whose next step is
-still to come: then there are fewer than n steps, and what follows the last of them counts.
+A truncated episode has not terminated: the value of its final observation counts. Neither has one whose next step is
+not stored yet: then there are fewer than n steps, and the value after the last of them counts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from velocirl.buffers.replay import FILLED, PLACE
 
 
 def follow(rows, counts, copies, place, n, gamma):
-    """Reward and discount of up to n steps from a place on, and the place whose next observation comes after them."""
+    """Compute reward and discount of up to `n` steps from an index on, and the index of the last of them.
+
+    Targets bootstrap from the next observation of that last step.
+    """
     capacity = len(rows)
-    # Places from here to the newest group, around the seam where need be; beyond it lie the oldest records.
+    # Steps from here to the newest group, wrapping around if necessary; beyond it are the oldest records.
     newer = (counts[PLACE] - np.int64(1) - place + capacity) % capacity // copies
     last = place
     reward, discount = np.float64(rows[last].reward), np.float64(gamma)
@@ -31,7 +34,7 @@ def follow(rows, counts, copies, place, n, gamma):
         if rows[last].ended != GOES_ON:
             break
         following = last + copies if last + copies < capacity else last + copies - capacity
-        if rows[following].ended == LOST:  # what comes after that step is not known, but what it began with is
+        if rows[following].ended == LOST:  # the observation after that step is lost, but the one before it is stored
             break
         last = following
         reward += discount * np.float64(rows[last].reward)
@@ -42,7 +45,7 @@ def follow(rows, counts, copies, place, n, gamma):
 
 
 def follow_costs(rows, copies, place, last, gamma, costs):
-    """The costs of the steps from a place to the last that `follow` found, by constraint: c_0 + gamma c_1 + ..."""
+    """Compute the costs from `place` to the last step of `follow`, by constraint: c_0 + gamma c_1 + ..."""
     capacity = len(rows)
     for k in range(len(costs)):
         at, total, discount = place, np.float64(rows[place].costs[k]), np.float64(gamma)
@@ -54,9 +57,9 @@ def follow_costs(rows, copies, place, last, gamma, costs):
 
 
 def cut_off(rows: NDArray[Any], counts: NDArray[np.int64], copies: int, which: slice = slice(None)) -> None:
-    """Let the newest steps be the last ones of their episodes, where new episodes begin without these having ended.
+    """Mark the newest steps as truncated, because new episodes begin although theirs have not ended.
 
-    `which` are the copies of which that is so; without it, all.
+    `which` selects the environments; by default all.
     """
     if counts[FILLED] == 0:
         return

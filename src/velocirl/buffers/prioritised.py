@@ -1,4 +1,4 @@
-"""Prioritised replay, proportional (Schaul et al., 2016): what surprised more is drawn more often.
+"""Proportional prioritized replay (Schaul et al., 2016): transitions with larger errors are sampled more often.
 
 P(i) = p_i^alpha / sum_j p_j^alpha,  p_i = |error_i| + epsilon;  weight_i = (N P(i))^-beta / max_j weight_j
 """
@@ -17,42 +17,45 @@ from velocirl.buffers.replay import FILLED, ReplayBuffer, Selection, copy_all
 from velocirl.buffers.sum_tree import allocate_tree, find_all, leaf_of, put_all, put_range, total_of
 from velocirl.engine.random import bits
 
-SMALLEST, LARGEST = np.float32(1e-37), np.float32(1e37)  # what has a logarithm, and powers of it, in single precision
+SMALLEST, LARGEST = (
+    np.float32(1e-37),
+    np.float32(1e37),
+)  # bounds of numbers whose logarithms and powers fit in single precision
 
 
 def fraction(rng):
-    """A number in [0, 1), one of 2^53: a share of a million leaves needs more digits than single precision has."""
+    """Return a random number in [0, 1) with 53 bits: single precision cannot resolve a share of a million leaves."""
     return np.float64(bits(rng) >> 11) * np.float64(1.1102230246251565e-16)
 
 
 def power(base, exponent):
-    """base^exponent for an exponent from 0 to 1: in single precision many times as fast as the exact one."""
+    """Compute base^exponent for an exponent from 0 to 1 in single precision, much faster than the exact one."""
     return exp(np.float32(exponent) * log(min(max(base, SMALLEST), LARGEST)))
 
 
 class Shares(NamedTuple):
-    """What a proportional selection keeps."""
+    """State of proportional sampling."""
 
     tree: NDArray[np.float32]
     starts: NDArray[np.int64]
-    greatest: NDArray[np.float32]  # (1,) of all priorities^alpha so far
-    numbers: NDArray[np.float64]  # (batch,) to work with
+    greatest: NDArray[np.float32]  # (1,) largest priority^alpha so far
+    numbers: NDArray[np.float64]  # (batch,) workspace
     alpha: float
     epsilon: float
 
 
 def enter_shares(book, counts, first, count):  # noqa: ARG001 - as every selection
-    """New records have the greatest priority so far."""
+    """Enter new records with the largest priority so far."""
     put_range(book.tree, book.starts, first, first + count, book.greatest[0])
 
 
 def draw_shares(book, counts, rng, beta, places, weights):  # noqa: ARG001
-    """Draw one place from each of as many equal shares of the total, with its weight."""
+    """Sample one index from each of `len(places)` equal shares of the total, with its weight."""
     share_out(book.tree, book.starts, rng, beta, places, book.numbers, weights)
 
 
 def revise_shares(book, counts, places, errors):  # noqa: ARG001
-    """Give places the priorities that follow from these errors, all of them finite."""
+    """Set the priorities of indices that follow from these errors, all of them finite."""
     for i in range(len(places)):
         book.numbers[i] = power(abs(errors[i]) + np.float32(book.epsilon), book.alpha)
     for i in range(len(places)):
@@ -61,7 +64,7 @@ def revise_shares(book, counts, places, errors):  # noqa: ARG001
 
 
 def share_out(tree, starts, rng, beta, places, masses, weights):
-    """Draw one place from each of as many equal shares of the total, with its weight."""
+    """Sample one index from each of `len(places)` equal shares of the total, with its weight."""
     share = total_of(tree) / np.float64(len(places))
     for i in range(len(places)):
         masses[i] = (np.float64(i) + fraction(rng)) * share
@@ -71,18 +74,18 @@ def share_out(tree, starts, rng, beta, places, masses, weights):
         weights[i] = leaf_of(tree, places[i])
         least = min(least, weights[i])
     for i in range(len(places)):
-        # N and the total are the same in all weights, so they cancel against the largest.
+        # N and the total are the same in all weights, so they cancel in the division by the largest.
         weights[i] = power(least / weights[i], beta)
 
 
 def draw_by_share(rows, tree, starts, rng, beta, places, masses, weights, drawn):
-    """The same, with copies of the records."""
+    """Sample indices by share with their weights, and copy the records."""
     share_out(tree, starts, rng, beta, places, masses, weights)
     copy_all(rows, places, drawn)
 
 
 def revise(tree, starts, places, priorities, numbers, greatest, capacity, alpha, epsilon):
-    """Give places new priorities; returns the first faulty index or -1, and changes nothing where one is faulty."""
+    """Set new priorities. Returns the first invalid index or -1; if one is invalid, nothing changes."""
     for i in range(len(places)):
         size = abs(priorities[i])
         if not size < inf or places[i] < 0 or places[i] >= capacity:
@@ -95,15 +98,18 @@ def revise(tree, starts, places, priorities, numbers, greatest, capacity, alpha,
 
 
 class PrioritisedReplayBuffer(ReplayBuffer):
-    """The newest `capacity` transitions, drawn in proportion to priority^alpha; new ones have the largest so far."""
+    """Replay buffer of the newest `capacity` transitions, sampled in proportion to priority^alpha.
+
+    New transitions have the largest priority so far.
+    """
 
     def __init__(
         self,
         capacity: int,
         dtype: np.dtype[Any],
         seed: int,
-        alpha: float = 0.6,  # 0: all alike
-        epsilon: float = 1e-6,  # is added to every priority, so that nothing is never drawn
+        alpha: float = 0.6,  # 0: uniform
+        epsilon: float = 1e-6,  # added to every priority, so that every transition can be sampled
         path: Path | None = None,
     ) -> None:
         if not 0 <= alpha <= 1:
@@ -113,7 +119,7 @@ class PrioritisedReplayBuffer(ReplayBuffer):
         super().__init__(capacity, dtype, seed, path)
         self.alpha, self.epsilon = float(alpha), float(epsilon)
         self.tree, self.starts = allocate_tree(capacity)  # see `sum_tree`; leaf i belongs to row i
-        self.greatest = np.ones(1, np.float32)  # of all priorities^alpha so far
+        self.greatest = np.ones(1, np.float32)  # largest priority^alpha so far
         self._numbers: dict[int, tuple[NDArray[np.float64], NDArray[np.float32]]] = {}
         self._prepare()
 
@@ -128,7 +134,7 @@ class PrioritisedReplayBuffer(ReplayBuffer):
         self._revise = self._compile(revise, *tree, places, single, double, self.greatest, 1, 1.0, 1.0)
 
     def add(self, transitions: NDArray[Any]) -> None:
-        """Append a batch of records in order, with the largest priority so far; the oldest make room."""
+        """Append a batch of records in order, with the largest priority so far, overwriting the oldest."""
         first, count = self._append(transitions)
         stop, number = first + count, float(self.greatest[0])
         self._fill(self.tree, self.starts, first, min(stop, self.capacity), number)
@@ -136,10 +142,10 @@ class PrioritisedReplayBuffer(ReplayBuffer):
             self._fill(self.tree, self.starts, 0, stop - self.capacity, number)
 
     def sample(self, count: int, beta: float) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float32]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Records (count,), their places for `update`, and their weights, of which the largest is 1.
+        """Sample records (count,). Returns them, their indices for `update`, and weights with a maximum of 1.
 
-        With beta 1 the weights undo the priorities in expectation; it commonly rises from 0.4 to 1 in training. The
-        arrays are overwritten by the next sample of this size.
+        With beta 1 the weights cancel the priorities in expectation; beta commonly rises from 0.4 to 1 in training. The
+        next sample of this size overwrites the arrays.
         """
         if not 0 <= beta <= 1:
             raise ValueError(f"beta must be between 0 and 1, not {beta!r}")
@@ -151,7 +157,7 @@ class PrioritisedReplayBuffer(ReplayBuffer):
         return drawn, places, weights
 
     def update(self, places: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """Give places, as `sample` returned them, new priorities: errors, of which only the size counts."""
+        """Set new priorities at indices returned by `sample`: errors, of which only the absolute value counts."""
         places, priorities = checked(places, priorities)
         numbers, _ = self._room(len(places))
         faulty = self._revise(
@@ -161,35 +167,35 @@ class PrioritisedReplayBuffer(ReplayBuffer):
             raise fault(places, priorities, faulty, len(self))
 
     def selection(self, count: int) -> tuple[Selection, Shares]:
-        """The functions that draw batches of `count` in a compiled loop, and the book that they keep."""
+        """Return the functions that sample batches of `count` in a compiled loop, and their state."""
         book = Shares(self.tree, self.starts, self.greatest, np.zeros(count), self.alpha, self.epsilon)
         return Selection(enter_shares, draw_shares, revise_shares), book
 
     def chance(self, place: int) -> float:
-        """How probable a record is in one draw."""
+        """Return the probability of a record in one draw."""
         return float(leaf_of(self.tree, place)) / float(total_of(self.tree))
 
     def bookkeeping(self) -> dict[str, NDArray[Any]]:
-        """All of the state but the records themselves, as copies."""
+        """Return copies of all state except the records."""
         leaves = self.tree.reshape(-1)[: self.capacity].copy()
         return {**super().bookkeeping(), "priorities": leaves, "greatest": self.greatest.copy()}
 
     def load_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `bookkeeping` gave, once the records are in place; what does not fit is refused."""
+        """Load the arrays of `bookkeeping`, once the records are in place. Raises ValueError if they do not fit."""
         super().load_bookkeeping(state)
         self.greatest[:] = state["greatest"]
         arguments = self.tree, self.starts, np.arange(self.capacity), np.ascontiguousarray(state["priorities"])
         self._compile(put_all, *arguments)(*arguments)
 
     def _room(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-        """Numbers to work with, and weights, for a batch of this size."""
+        """Return the workspace and the weights for a batch of this size."""
         room = self._numbers.get(count)
         if room is None:
             room = self._numbers[count] = np.zeros(count, np.float64), np.zeros(count, np.float32)
         return room
 
     def check_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse what `bookkeeping` of such a buffer cannot have given."""
+        """Raise ValueError unless `bookkeeping` of such a buffer can have returned this state."""
         super().check_bookkeeping(state)
         filled, priorities = int(state["counts"][FILLED]), state["priorities"]
         sound = np.isfinite(priorities).all() and (priorities[:filled] > 0).all() and not priorities[filled:].any()
@@ -198,7 +204,7 @@ class PrioritisedReplayBuffer(ReplayBuffer):
 
 
 def checked(places: NDArray[Any], priorities: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Places and priorities as the loops want them."""
+    """Return indices and priorities in the types that the loops need. Raises ValueError if their shapes differ."""
     places = np.ascontiguousarray(places, np.int64)
     priorities = np.ascontiguousarray(priorities, np.float32)
     if places.ndim != 1 or places.shape != priorities.shape:
@@ -207,7 +213,7 @@ def checked(places: NDArray[Any], priorities: NDArray[Any]) -> tuple[NDArray[np.
 
 
 def fault(places: NDArray[np.int64], priorities: NDArray[np.float32], i: int, filled: int) -> ValueError:
-    """What is wrong with a place and its priority."""
+    """Return the error for an invalid index or priority."""
     if not np.isfinite(priorities[i]):
         return ValueError(f"priority {i} is {priorities[i]}; the learning has diverged, or its inputs are not finite")
     return ValueError(f"place {i} is {places[i]}, but the buffer has {filled} transitions; give what sample returned")

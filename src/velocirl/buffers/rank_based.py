@@ -1,7 +1,9 @@
-"""Prioritised replay by rank (Schaul et al., 2016): the order of the errors counts, not their size.
+"""Rank-based prioritized replay (Schaul et al., 2016): the order of the errors counts, not their size.
 
-P(i) = rank(i)^-alpha / sum_k k^-alpha. The ranks are those of a binary heap, which has the largest error first and is
-nearly in order; now and then it is sorted, as in the paper.
+P(i) = rank(i)^-alpha / sum_k k^-alpha
+
+The ranks are those of a binary heap, which has the largest error first and is nearly sorted. As in the paper, it is
+fully sorted from time to time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from velocirl.buffers.replay import FILLED, TOTAL, ReplayBuffer, Selection, copy
 
 
 class Heap(NamedTuple):
-    """Places in the order of their priorities: none is before its parent, at half its rank."""
+    """Heap of record indices by priority: no priority exceeds its parent's, at half its rank."""
 
     places: NDArray[np.int64]  # (capacity,) by rank, from 0
     ranks: NDArray[np.int64]  # (capacity,) by place
@@ -27,23 +29,23 @@ class Heap(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """What a selection by rank keeps."""
+    """State of rank-based sampling."""
 
     heap: Heap
-    shares: NDArray[np.float64]  # (capacity + 1,) sums of rank^-alpha before a rank
-    greatest: NDArray[np.float32]  # (1,) of all priorities so far
+    shares: NDArray[np.float64]  # (capacity + 1,) sums of rank^-alpha before each rank
+    greatest: NDArray[np.float32]  # (1,) largest priority so far
     revised: NDArray[np.int64]  # (1,) priorities that changed since the heap was last sorted
     alpha: float
 
 
 def stand(heap, place, rank):
-    """Let a place have a rank."""
+    """Assign a rank to a record's index."""
     heap.places[rank] = place
     heap.ranks[place] = rank
 
 
 def reorder(heap, place, filled):
-    """Move a place whose priority has changed to where it belongs."""
+    """Restore the heap's order after the priority of an index has changed."""
     rank, priority = heap.ranks[place], heap.priorities[place]
     while rank > 0 and heap.priorities[heap.places[(rank - 1) // 2]] < priority:
         stand(heap, heap.places[(rank - 1) // 2], rank)
@@ -61,7 +63,7 @@ def reorder(heap, place, filled):
 
 
 def enter_all(heap, first, count, before, priority):
-    """Give `count` places of the ring from `first` on this priority; those from `before` on are new in the heap."""
+    """Set the priority of `count` indices of the ring from `first` on; those from `before` on are new in the heap."""
     capacity, filled = len(heap.places), before
     for i in range(count):
         place = (first + i) % capacity
@@ -73,7 +75,7 @@ def enter_all(heap, first, count, before, priority):
 
 
 def revise_ranks(heap, places, priorities, greatest, filled):
-    """Give places new priorities; returns the first faulty index or -1, and changes nothing where one is faulty."""
+    """Set new priorities. Returns the first invalid index or -1; if one is invalid, nothing changes."""
     for i in range(len(places)):
         if not abs(priorities[i]) < inf or places[i] < 0 or places[i] >= filled:
             return i
@@ -85,44 +87,44 @@ def revise_ranks(heap, places, priorities, greatest, filled):
 
 
 def enter_ranks(book, counts, first, count):
-    """New records have the greatest priority so far; the counts have gone on already."""
-    # The heap has as many places as there were records before these; in a full ring they take the place of old ones.
+    """Enter new records with the largest priority so far; the counts are already updated."""
+    # The heap has an entry for each record before these; in a full ring they replace old ones.
     before = min(counts[TOTAL] - count, np.int64(len(book.heap.places)))
     enter_all(book.heap, first, count, before, book.greatest[0])
     book.revised[0] += count
 
 
 def draw_ranks(book, counts, rng, beta, places, weights):
-    """Draw one place from each of as many equal shares of the total, with its weight."""
+    """Sample one index from each of `len(places)` equal shares of the total, with its weight."""
     rank_out(book.heap, book.shares, counts[FILLED], rng, book.alpha * beta, places, weights)
 
 
 def revise_by_rank(book, counts, places, errors):
-    """Give places these errors, all of them finite, as priorities."""
+    """Set the priorities of indices to these errors, all of them finite."""
     revise_ranks(book.heap, places, errors, book.greatest, counts[FILLED])
     book.revised[0] += len(places)
 
 
 def rank_out(heap, shares, filled, rng, exponent, places, weights):
-    """Draw one place from each of as many equal shares of the total, with its weight."""
+    """Sample one index from each of `len(places)` equal shares of the total, with its weight."""
     share = shares[filled] / np.float64(len(places))
     last = np.int64(0)
     for i in range(len(places)):
         last = rank_of(shares, filled, (np.float64(i) + fraction(rng)) * share)
         places[i] = last
-    for i in range(len(places)):  # the last was drawn from the smallest shares, so its weight is the largest
+    for i in range(len(places)):  # the last was sampled from the smallest shares, so its weight is the largest
         weights[i] = (np.float64(places[i] + 1) / np.float64(last + 1)) ** exponent
         places[i] = heap.places[places[i]]
 
 
 def draw_by_rank(rows, heap, shares, filled, rng, exponent, places, weights, drawn):
-    """The same, with copies of the records."""
+    """Sample indices by rank with their weights, and copy the records."""
     rank_out(heap, shares, filled, rng, exponent, places, weights)
     copy_all(rows, places, drawn)
 
 
 def rank_of(shares, filled, mass):
-    """The rank in whose share `mass` falls; `shares` are the sums of all shares before a rank."""
+    """Return the rank in whose share `mass` falls; `shares` are the sums of all shares before a rank."""
     low, high = np.int64(0), filled - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -134,7 +136,10 @@ def rank_of(shares, filled, mass):
 
 
 class RankReplayBuffer(ReplayBuffer):
-    """The newest `capacity` transitions, drawn by the rank of their errors; new ones have the largest so far."""
+    """Replay buffer of the newest `capacity` transitions, sampled by the rank of their errors.
+
+    New transitions have the largest priority so far.
+    """
 
     def __init__(
         self, capacity: int, dtype: np.dtype[Any], seed: int, alpha: float = 0.7, path: Path | None = None
@@ -144,8 +149,8 @@ class RankReplayBuffer(ReplayBuffer):
         super().__init__(capacity, dtype, seed, path)
         self.alpha = float(alpha)
         self.heap = Heap(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), np.zeros(capacity, np.float32))
-        self.greatest = np.ones(1, np.float32)  # of all priorities so far
-        self._revised = np.zeros(1, np.int64)  # priorities since the heap was last sorted
+        self.greatest = np.ones(1, np.float32)  # largest priority so far
+        self._revised = np.zeros(1, np.int64)  # priorities changed since the heap was last sorted
         self._shares = np.append(0.0, np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -self.alpha))
         self._weights: dict[int, NDArray[np.float32]] = {}
         places, single, record = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1, self._plain)
@@ -156,14 +161,14 @@ class RankReplayBuffer(ReplayBuffer):
         )
 
     def add(self, transitions: NDArray[Any]) -> None:
-        """Append a batch of records in order, with the largest priority so far; the oldest make room."""
+        """Append a batch of records in order, with the largest priority so far, overwriting the oldest."""
         before = len(self)
         first, count = self._append(transitions)
         self._enter(self.heap, first, count, before, self.greatest[0])
         self._count(count)
 
     def sample(self, count: int, beta: float) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float32]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As the proportional buffer: records, their places for `update`, and weights of which the largest is 1."""
+        """Sample records. Returns them, their indices for `update`, and weights with a maximum of 1."""
         if not 0 <= beta <= 1:
             raise ValueError(f"beta must be between 0 and 1, not {beta!r}")
         drawn, places, plain = self._batch(count)
@@ -176,7 +181,7 @@ class RankReplayBuffer(ReplayBuffer):
         return drawn, places, weights
 
     def update(self, places: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """Give places, as `sample` returned them, new priorities: errors, of which only the size counts."""
+        """Set new priorities at indices returned by `sample`: errors, of which only the absolute value counts."""
         places, priorities = checked(places, priorities)
         faulty = self._revise(self.heap, places, priorities, self.greatest, len(self))
         if faulty >= 0:
@@ -184,16 +189,16 @@ class RankReplayBuffer(ReplayBuffer):
         self._count(len(places))
 
     def selection(self, count: int) -> tuple[Selection, Ranks]:  # noqa: ARG002 - others need room for a batch
-        """The functions that draw batches in a compiled loop, and the book that they keep."""
+        """Return the functions that sample batches in a compiled loop, and their state."""
         book = Ranks(self.heap, self._shares, self.greatest, self._revised, self.alpha)
         return Selection(enter_ranks, draw_ranks, revise_by_rank), book
 
     def tidy(self) -> None:
-        """Sort the heap if as much has changed as there are places."""
+        """Sort the heap if at least `capacity` priorities have changed."""
         self._count(0)
 
     def sort(self) -> None:
-        """Put the heap into exact order; done by itself after as many changes as there are places."""
+        """Sort the heap exactly; done automatically after `capacity` changes."""
         filled = len(self)
         order = np.argsort(-self.heap.priorities[:filled], kind="stable")
         self.heap.places[:filled] = order
@@ -201,21 +206,21 @@ class RankReplayBuffer(ReplayBuffer):
         self._revised[0] = 0
 
     def bookkeeping(self) -> dict[str, NDArray[Any]]:
-        """All of the state but the records themselves, as copies."""
+        """Return copies of all state except the records."""
         heap, filled = self.heap, len(self)
         places = np.where(np.arange(self.capacity) < filled, heap.places, 0)
         more = {"priorities": heap.priorities, "greatest": self.greatest, "revised": self._revised}
         return {**super().bookkeeping(), "places": places, **{name: array.copy() for name, array in more.items()}}
 
     def load_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `bookkeeping` gave, once the records are in place; what does not fit is refused."""
+        """Load the arrays of `bookkeeping`, once the records are in place. Raises ValueError if they do not fit."""
         super().load_bookkeeping(state)
         self.heap.places[:], self.heap.priorities[:] = state["places"], state["priorities"]
         self.heap.ranks[self.heap.places[: len(self)]] = np.arange(len(self))
         self.greatest[:], self._revised[:] = state["greatest"], state["revised"]
 
     def check_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse what `bookkeeping` of such a buffer cannot have given."""
+        """Raise ValueError unless `bookkeeping` of such a buffer can have returned this state."""
         super().check_bookkeeping(state)
         filled = int(state["counts"][FILLED])
         places, priorities = state["places"][:filled], state["priorities"]

@@ -1,7 +1,7 @@
-"""The records of experience: one row for each step of each copy, in a rollout, in a memory, or drawn from one.
+"""Experience records: one row per step and environment, in a rollout, in a replay buffer, or sampled from one.
 
-A record is one or two lines of the cache, so that one drawn at random costs one or two accesses to memory.
-Observations, which only networks read, lie behind all other fields: functions see the fields before them (`narrow`), so
+A record spans one or two cache lines, so that reading one at random costs one or two memory accesses. Observations,
+which only networks read, are stored after all other fields. Functions see only the fields before them (`narrow`), so
 that they are compiled once for observations of any size.
 """
 
@@ -17,48 +17,48 @@ from numpy.typing import NDArray
 from velocirl.engine.disk.allowance import claim
 from velocirl.engine.errors import DefinitionError
 
-# What `ended` says of a step; of one that is lost, the frame with which its episode was cut off is no longer there.
+# Values of `ended`. LOST: the last frame of the truncated episode is no longer stored.
 GOES_ON, TERMINATED, TRUNCATED, LOST = 0, 1, 2, 3
-LINE = 64  # bytes of a line of the cache
-WIDE = ("observation", "next_observation")  # flat, encoded and, where that is asked for, normalised
+LINE = 64  # bytes of a cache line
+WIDE = ("observation", "next_observation")  # flat, encoded and, if configured, normalized
 
 
 class Field(NamedTuple):
-    """One field of a record."""
+    """Field of a record."""
 
     name: str
     dtype: Any
     shape: tuple[int, ...] = ()
 
 
-# Of steps whose frames are stored: how many frames of its stack lie before the newest, and where the last frame lies of
-# an episode that was cut off, counted among those of the copy, else -1.
+# Fields of steps with stored frames: the number of frames in the stack before the newest, and the index of a truncated
+# episode's last frame among the final frames of its environment, else -1.
 AGE, FINAL = Field("age", np.int32), Field("final", np.int32)
 
 
 class Frames(NamedTuple):
-    """What observations are made of that are stored as bytes, frame by frame; see `buffers.frames`."""
+    """Frame stack of uint8 observations, stored frame by frame; see `buffers.frames`."""
 
     stack: int  # frames of an observation, the oldest first
     size: int  # bytes of one
 
 
 class Act(NamedTuple):
-    """What an action is made of."""
+    """Layout of an action."""
 
     size: int  # entries of a row
     dtype: str
-    choices: int  # the width of its mask, 0 where there is none
+    choices: int  # the width of its mask, 0 without one
 
 
 def rollout_type(
     inputs: int, act: Act, own: Sequence[Field], values: Sequence[str], frames: Frames | None = None
 ) -> np.dtype[Any]:
-    """The record of one step in a rollout, with an algorithm's own fields; frames lie elsewhere.
+    """Return the record type of a rollout step, with an algorithm's own fields; frames are stored elsewhere.
 
-    Of each of the `values` there is also that of the last observation of an episode that was cut off, else 0.
+    Each of the `values` has a second field, for the last observation of a truncated episode, else 0.
     """
-    first = [one for name in values for one in own if one.name == name]  # so that they lie side by side
+    first = [one for name in values for one in own if one.name == name]  # so that they are contiguous
     finals = [Field(f"final_{one.name}", np.float32, one.shape) for one in first]
     rest = [one for one in own if one.name not in values]
     fields = [Field("reward", np.float32), *first, *finals, *rest, *_chosen(act, "mask"), Field("ended", np.int8)]
@@ -68,7 +68,10 @@ def rollout_type(
 
 
 def transition_type(inputs: int, act: Act, own: Sequence[Field] = (), frames: Frames | None = None) -> np.dtype[Any]:
-    """The record of one step in a memory; zeros of a mask forbid nothing. Of frames, it has the newest one."""
+    """Return the record type of a step in a replay buffer; with frames, it holds only the newest one.
+
+    A mask of zeros forbids nothing.
+    """
     fields = [Field("reward", np.float32), *own, *_chosen(act, "mask", "next_mask"), Field("ended", np.int8)]
     if frames is not None:
         return _record([*fields, AGE, FINAL, Field("observation", np.uint8, (frames.size,))])
@@ -76,17 +79,17 @@ def transition_type(inputs: int, act: Act, own: Sequence[Field] = (), frames: Fr
 
 
 def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
-    """The record of a transition that was drawn, as it goes through the stages of an update.
+    """Return the record type of a sampled transition, as it passes through the stages of an update.
 
-    Its reward is that of n steps, its discount that of what follows them, its weight that in the loss; its error is
-    what the update found.
+    `reward` is the sum over n steps, `discount` the factor of the value after them, and `weight` the weight in the
+    loss. The update writes `error`.
     """
     numbers = [Field(name, np.float32) for name in ("reward", "discount", "weight", "error")]
     return _record([*numbers, *own, *_chosen(act, "mask", "next_mask")])
 
 
 def side_by_side(records: Any, names: Sequence[str]) -> Any:
-    """Fields of float32 that lie side by side in records (...), as (..., numbers) of the same memory."""
+    """View contiguous float32 fields of records (...) as (..., numbers), in the same memory."""
     if isinstance(records, np.ndarray):
         first = records[names[0]]
         first = first if first.ndim == records.ndim else first[..., 0]
@@ -95,12 +98,12 @@ def side_by_side(records: Any, names: Sequence[str]) -> Any:
 
 
 def width(dtype: np.dtype[Any], names: Sequence[str]) -> int:
-    """How many numbers fields have together."""
+    """Return the number of values that fields have together."""
     return sum(prod(dtype[name].shape) for name in names)
 
 
 def narrow(records: Any) -> Any:
-    """The same records without their observations, in the same memory."""
+    """View the records without their observations, in the same memory."""
     if isinstance(records, np.ndarray):
         kind = narrow_type(records.dtype)
         return np.ndarray(records.shape, kind, records, strides=records.strides)  # pyright: ignore[reportCallIssue]
@@ -108,13 +111,13 @@ def narrow(records: Any) -> Any:
 
 
 def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of a record without its observations."""
+    """Return the type of a record without its observations."""
     kept = [(name, field[0].base, field[0].shape) for name, field in (dtype.fields or {}).items() if name not in WIDE]
     return np.dtype(kept, align=True)
 
 
 def aligned_records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Records of zeros that begin with a line of the cache."""
+    """Allocate records of zeros that begin at a cache line."""
     size = prod(shape) * dtype.itemsize
     claim(size, f"a rollout of {prod(shape):,} steps (num_envs, horizon)")
     memory = np.zeros(size + LINE, np.uint8)
@@ -123,7 +126,7 @@ def aligned_records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any
 
 
 def without_gaps(rows: NDArray[Any]) -> NDArray[Any]:
-    """A copy with zeros between the fields, where a copy by numpy has what happened to lie in memory."""
+    """Copy rows with zeros between the fields, where numpy's copy leaves arbitrary bytes."""
     clean = np.zeros(rows.shape, rows.dtype)
     for name in rows.dtype.names or ():
         clean[name] = rows[name]
@@ -131,7 +134,7 @@ def without_gaps(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _in_lines(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same record, with as much room behind it as keeps the next from lying in one line of the cache more."""
+    """Pad a record type so that no record spans more cache lines than it needs."""
     whole = LINE // 2 if dtype.itemsize <= LINE // 2 else -(-dtype.itemsize // LINE) * LINE
     fields = dtype.fields or {}
     names, formats, offsets = list(fields), [one[0] for one in fields.values()], [one[1] for one in fields.values()]
@@ -139,7 +142,7 @@ def _in_lines(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _chosen(act: Act, *masks: str) -> list[Field]:
-    """The action as it was drawn, before any clipping, and what was legal."""
+    """Return the fields of the sampled action, before any clipping, and of its masks."""
     return [Field("action", act.dtype, (act.size,)), *(Field(mask, np.int8, (max(act.choices, 1),)) for mask in masks)]
 
 

@@ -1,8 +1,8 @@
-"""Replay: a ring of transitions, of which batches are drawn at random to learn from.
+"""Replay buffer: a ring of transitions, from which random batches are sampled.
 
-A transition is one record, so that drawing it costs one or two accesses to memory. A fleet writes them in groups, a
-step of all its copies at a time. Loops that collect and learn do so by the functions of a `Selection`; `ReplayBuffer`
-has the same for batches from Python.
+A transition is one record, so that sampling it costs one or two memory accesses. A fleet writes transitions in groups,
+one step of all its environments at a time. Loops that collect and learn use the functions of a `Selection`;
+`ReplayBuffer` has the same operations for batches from Python.
 """
 
 from __future__ import annotations
@@ -18,66 +18,69 @@ from velocirl.buffers.replay_storage import allocate_rows
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.random import integer, streams
 
-PLACE, FILLED, TOTAL = 0, 1, 2  # of the counts: where the next record goes, how many there are, how many ever came
-MOST_ROWS = 2**31 - 1  # of which `integer` draws evenly
+PLACE, FILLED, TOTAL = 0, 1, 2  # indices of the counts: next index to write, records stored, records ever written
+MOST_ROWS = 2**31 - 1  # limit of uniform draws by `integer`
 
 
 class Selection(NamedTuple):
-    """How the records of a ring are selected, as functions for compiled loops; `book` is what they keep."""
+    """Sampling scheme of a ring, as functions for compiled loops; `book` is their state."""
 
-    enter: Callable[..., Any]  # (book, counts, first, count): records were written to these places
-    draw: Callable[..., Any]  # (book, counts, rng, beta, places, weights): random places and the weights of their loss
-    revise: Callable[..., Any]  # (book, counts, places, errors): these were the errors there
+    enter: Callable[..., Any]  # (book, counts, first, count): after records were written to these indices
+    draw: Callable[..., Any]  # (book, counts, rng, beta, places, weights): sample indices and their loss weights
+    revise: Callable[..., Any]  # (book, counts, places, errors): set the errors at these indices
 
 
 class NoBook(NamedTuple):
-    """What a uniform selection keeps: nothing, which a compiled loop has to see as something."""
+    """Empty state of uniform sampling, as the array that a compiled loop needs."""
 
     nothing: NDArray[np.int64]
 
 
 def written(counts, capacity, count):
-    """Let the counts go on after `count` records were written from PLACE on, none of them beyond the seam."""
+    """Update the counts after `count` records were written from PLACE on, none beyond the end of the ring."""
     counts[PLACE] = counts[PLACE] + count if counts[PLACE] + count < capacity else 0
     counts[FILLED] = min(counts[FILLED] + count, capacity)
     counts[TOTAL] += count
 
 
 def draw_place(counts, rng):
-    """The place of a random record, each as probable as any other."""
+    """Sample the index of a record uniformly."""
     return integer(rng, 0, counts[FILLED])
 
 
 def draw_uniformly(book, counts, rng, beta, places, weights):  # noqa: ARG001 - as every selection
-    """Random places, all of the same weight."""
+    """Sample indices uniformly, with equal weights."""
     for i in range(len(places)):
         places[i] = draw_place(counts, rng)
         weights[i] = 1.0
 
 
 def nothing_to_enter(book, counts, first, count):
-    """All records are alike."""
+    """Do nothing: all records are alike."""
 
 
 def nothing_to_revise(book, counts, places, errors):
-    """All records are alike."""
+    """Do nothing: all records are alike."""
 
 
 def draw_all(rows, counts, rng, places, drawn):
-    """Copies of random records, and where they were found."""
+    """Copy random records into `drawn`, and their indices into `places`."""
     for i in range(len(places)):
         places[i] = draw_place(counts, rng)
     copy_all(rows, places, drawn)
 
 
 def copy_all(rows, places, drawn):
-    """Copies of the records at these places. A loop of its own, so that many accesses to memory are under way."""
+    """Copy the records at these indices. A separate loop keeps many memory accesses in flight."""
     for i in range(len(places)):
         drawn[i] = rows[places[i]]
 
 
 class ReplayBuffer:
-    """The newest `capacity` transitions, drawn uniformly; with a `path`, in a mapped file that may exceed memory."""
+    """Uniform replay buffer of the newest `capacity` transitions.
+
+    With a `path` it is in a mapped file, which may exceed memory.
+    """
 
     def __init__(self, capacity: int, dtype: np.dtype[Any], seed: int, path: Path | None = None) -> None:
         if not 1 <= capacity <= MOST_ROWS:
@@ -86,7 +89,7 @@ class ReplayBuffer:
         self.rows: NDArray[Any] = allocate_rows(capacity, dtype, path)  # the ring itself
         self.counts = np.zeros(3, np.int64)
         self.rng: NDArray[np.uint64] = streams(seed, 1)[0]
-        # Loops that only move records know nothing of them but their size: types of one size share their machine code.
+        # Loops that only move records depend only on their size: types of one size share machine code.
         self._plain = np.dtype([("bytes", np.uint8, (dtype.itemsize,))])
         self._plain_rows = self.rows.view(self._plain)
         self._bytes = self.rows.view(np.uint8)
@@ -96,40 +99,40 @@ class ReplayBuffer:
         )
 
     def add(self, transitions: NDArray[Any]) -> None:
-        """Append a batch of records in order; the oldest make room."""
+        """Append a batch of records in order, overwriting the oldest."""
         self._append(transitions)
 
     def sample(self, count: int) -> NDArray[Any]:
-        """Random records, (count,), any of them possibly twice; the array is overwritten by the next such sample."""
+        """Sample records (count,) with replacement; the next such sample overwrites the array."""
         drawn, places, plain = self._batch(count)
         self._draw(self._plain_rows, self.counts, self.rng, places, plain)
         return drawn
 
     def selection(self, count: int) -> tuple[Selection, Any]:  # noqa: ARG002 - others need room for a batch
-        """The functions that draw batches of `count` in a compiled loop, and the book that they keep."""
+        """Return the functions that sample batches of `count` in a compiled loop, and their state."""
         return Selection(nothing_to_enter, draw_uniformly, nothing_to_revise), NoBook(np.zeros(1, np.int64))
 
     def tidy(self) -> None:
-        """What is due now and then, where a compiled loop fills and draws."""
+        """Do periodic maintenance, if a compiled loop fills and samples the buffer; here, nothing."""
 
     def __len__(self) -> int:
         return int(self.counts[FILLED])
 
     def bookkeeping(self) -> dict[str, NDArray[Any]]:
-        """All of the state but the records themselves, as copies."""
+        """Return copies of all state except the records."""
         return {"counts": self.counts.copy(), "rng": self.rng.copy()}
 
     def load_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `bookkeeping` gave, once the records are in place; what does not fit is refused."""
+        """Load the arrays of `bookkeeping`, once the records are in place. Raises ValueError if they do not fit."""
         self.check_bookkeeping(state)
         self.counts[:], self.rng[:] = state["counts"], state["rng"]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides the next samples, as copies; for many records, see `segments`."""
+        """Return copies of everything that determines the next samples; for many records, see `segments`."""
         return {"rows": self.rows[: len(self)].copy(), **self.bookkeeping()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave; anything that does not fit is refused before anything is changed."""
+        """Load the arrays of `state`. Raises ValueError before any change if they do not fit."""
         if "rows" not in state:
             raise ValueError("the state has no rows; load what a buffer's state() gave")
         rows = state["rows"]
@@ -144,7 +147,7 @@ class ReplayBuffer:
         self.load_bookkeeping(rest)
 
     def _append(self, transitions: NDArray[Any]) -> tuple[int, int]:
-        """Append records; returns the first place written and how many from there on, wrapping at the seam."""
+        """Append records. Returns the first index written and the count from there on, wrapping at the end."""
         if transitions.dtype != self.rows.dtype or transitions.ndim != 1:
             raise ValueError(
                 f"transitions must be records (count,) of {self.rows.dtype}, not {transitions.shape} of"
@@ -155,7 +158,7 @@ class ReplayBuffer:
         first = (int(self.counts[PLACE]) + count - kept) % self.capacity
         size = self.rows.itemsize
         source = np.ascontiguousarray(transitions[count - kept :]).view(np.uint8)
-        before = min(kept, self.capacity - first) * size  # bytes that fit before the seam
+        before = min(kept, self.capacity - first) * size  # bytes that fit before the end of the ring
         self._bytes[first * size : first * size + before] = source[:before]
         if before < len(source):
             self._bytes[: len(source) - before] = source[before:]
@@ -165,7 +168,7 @@ class ReplayBuffer:
         return first, kept
 
     def _batch(self, count: int) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
-        """The arrays that a sample of this size is written to: records, places, and the records as plain bytes."""
+        """Return the arrays of a sample of this size: records, indices, and the records as plain bytes."""
         if not self.counts[FILLED]:
             raise RuntimeError("the buffer is empty; add transitions before sampling")
         batch = self._batches.get(count)
@@ -177,9 +180,9 @@ class ReplayBuffer:
         return batch
 
     def _compile(self, function: Any, *arguments: Any) -> Any:
-        """A function of these types of arguments as machine code; compiled when it is first called.
+        """Return a function for these types of arguments that is compiled at its first call.
 
-        Where a compiled loop fills and draws, nobody calls it.
+        It is not called if a compiled loop fills and samples the buffer.
         """
         compiled: Any = None
 
@@ -192,7 +195,7 @@ class ReplayBuffer:
         return run
 
     def check_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse what `bookkeeping` of such a buffer cannot have given."""
+        """Raise ValueError unless `bookkeeping` of such a buffer can have returned this state."""
         expected = self.bookkeeping()
         if set(state) != set(expected):
             raise ValueError(f"the state of this buffer has {', '.join(expected)}; this has {', '.join(sorted(state))}")

@@ -1,7 +1,7 @@
-"""Where the rows of a ring lie: in memory, or in a mapped file that may be larger than memory.
+"""Storage of a ring's rows: in memory, or in a mapped file that may be larger than memory.
 
-A mapped file is working space: it has one owner at a time, and says of itself only what kind of rows it has. What was
-in them is told by a checkpoint.
+A mapped file is working space: it has one owner at a time, and its header describes only the type of its rows. A
+checkpoint describes their contents.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from velocirl.engine.disk.allowance import claim
 from velocirl.engine.disk.files import plain_handle
 
-HEADER_BYTES = 4096  # so that rows begin at a page
+HEADER_BYTES = 4096  # so that rows begin at a page boundary
 FORMAT, VERSION = "velocirl ring", 1
 
 
 def allocate_rows(capacity: int, dtype: np.dtype[Any], path: Path | None) -> NDArray[Any]:
-    """Rows (capacity,): zeros in memory, or those of a file, which is created unless it is such a file already."""
+    """Return rows (capacity,): zeros in memory, or those of a file, which is created unless it exists."""
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError(f"rows must be records of numbers, not {dtype}")
     if path is None:
@@ -43,19 +43,19 @@ def allocate_rows(capacity: int, dtype: np.dtype[Any], path: Path | None) -> NDA
             raise ValueError(f"{path} is not the file of a buffer of {capacity} such transitions; choose another path")
         elif size != size_of(capacity, dtype):
             raise ValueError(f"{path} is damaged: it has {size} bytes; remove it, and it is made anew")
-        # The mapping has a descriptor of its own, so the lock lasts as long as anybody uses the rows.
+        # The mapping has its own descriptor, so the lock lasts as long as the rows are in use.
         return np.frombuffer(mmap.mmap(handle, size_of(capacity, dtype)), dtype, capacity, HEADER_BYTES)
     finally:
         os.close(handle)
 
 
 def size_of(rows: int, dtype: np.dtype[Any]) -> int:
-    """The size of a file of rows, in bytes."""
+    """Return the size of a file of rows, in bytes."""
     return HEADER_BYTES + rows * dtype.itemsize
 
 
 def header_bytes(kind: str, version: int, dtype: np.dtype[Any], **details: Any) -> bytes:
-    """What stands at the beginning of a file of rows: one line of JSON, filled up with spaces."""
+    """Return the header of a file of rows: one line of JSON, padded with spaces."""
     document = {"format": kind, "version": version, "rows": describe(dtype), **details}
     text = json.dumps(document, separators=(",", ":")).encode()
     if len(text) >= HEADER_BYTES:
@@ -64,7 +64,7 @@ def header_bytes(kind: str, version: int, dtype: np.dtype[Any], **details: Any) 
 
 
 def describe(dtype: np.dtype[Any]) -> list[Any]:
-    """A record type in JSON: name, type, shape and offset of each field, and the size of the whole."""
+    """Return a record type as JSON: name, type, shape and offset of each field, and the total size."""
     fields = dtype.fields or {}
     parts = [[name, field[0].base.str, list(field[0].shape), field[1]] for name, field in fields.items()]
     return [*parts, dtype.itemsize]
@@ -81,7 +81,7 @@ def _create(handle: int, header: bytes, size: int, path: Path) -> None:
     try:
         os.ftruncate(handle, size)
         if hasattr(os, "posix_fallocate"):
-            # All of it is reserved now: a disk that is full later would end the process at some write to memory.
+            # Reserve all space now: if the disk were full later, a write to memory would kill the process.
             os.posix_fallocate(handle, 0, size)
         os.pwrite(handle, header, 0)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""How good was an action? Estimates of advantages and value targets over one copy's column of a rollout.
+"""Advantage and value-target estimates over one environment's column of a rollout.
 
-The columns have a place for each step and one more, of which only the value is known. Both estimates treat the end of
-an episode alike: what follows a terminal state is worth nothing, what follows a cut (time limit) is worth the value of
-the last observation, and nothing ever flows back from the next episode.
+Columns have an entry per step and one more, which has only a value. All estimates treat the end of an episode alike.
+After a terminal state the value is 0; after truncation (time limit) it is the value of the last observation. Nothing
+flows back from the next episode.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def gae(reward, value, final_value, ended, advantage, target, settings):
-    """Generalised advantage estimation (Schulman et al., 2016).
+    """Compute generalized advantage estimates (Schulman et al., 2016).
 
     A_t = delta_t + gamma lambda A_{t+1},  delta_t = r_t + gamma V_{t+1} - V_t;  target_t = A_t + V_t
     """
@@ -27,7 +27,7 @@ def gae(reward, value, final_value, ended, advantage, target, settings):
 
 
 def gae_of_costs(costs, cost_values, final_cost_values, ended, cost_advantages, cost_targets, settings):
-    """The same of what steps cost, for each constraint; these columns have a number for each in every place."""
+    """Compute GAE of the costs; in every entry, the columns have a number for each constraint."""
     steps, constraints = costs.shape[0] - 1, costs.shape[1]
     for k in range(constraints):
         following, next_value = np.float32(0), cost_values[steps, k]
@@ -42,14 +42,14 @@ def gae_of_costs(costs, cost_values, final_cost_values, ended, cost_advantages, 
 
 
 def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, target, settings):
-    """V-trace (Espeholt et al., 2018): the same under a policy that has moved on, corrected by clipped ratios.
+    """Compute V-trace estimates (Espeholt et al., 2018): GAE under a newer policy, corrected by clipped ratios.
 
     target_t = V_t + D_t,  D_t = rho_t delta_t + gamma lambda c_t D_{t+1},  A_t = delta_t + gamma lambda D_{t+1}
 
     with rho_t = min(rho_limit, ratio_t) and c_t = min(c_limit, ratio_t). With lambda 1, A_t = r_t + gamma target_{t+1}
-    - V_t, as IMPALA has it: its weight rho_t is the policy loss's, and not counted here again. The values are those of
-    the critic of now; what lies beyond a cut or the end of the rollout keeps the value that it had when it was seen.
-    With ratios of 1 this is GAE.
+    - V_t, as in IMPALA: its weight rho_t belongs to the policy loss, and is not applied again here. Values are the
+    current critic's. Values beyond a truncation or the end of the rollout are those from collection time. With ratios
+    of 1 this is GAE.
     """
     following, next_value = np.float32(0), value[len(value) - 1]
     for t in range(len(reward) - 2, -1, -1):
@@ -64,13 +64,13 @@ def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, t
 
 
 def scale_rewards(reward, scale):
-    """Bring the rewards of a column to the scale of the critic."""
+    """Scale and clip the rewards of a column for the critic."""
     for t in range(len(reward)):
         reward[t] = min(max(reward[t] * scale.reward_scale, -scale.reward_limit), scale.reward_limit)
 
 
 def add_spread(value, target, sums):
-    """The sums of a column from which the explained variance follows: of targets, errors, and their squares."""
+    """Compute a column's sums for the explained variance: of targets, errors, and their squares."""
     for k in range(len(sums)):
         sums[k] = 0.0
     for t in range(len(target) - 1):

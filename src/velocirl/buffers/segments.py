@@ -1,7 +1,8 @@
-"""The rows of a ring as files that are only ever added to, so that a checkpoint of a large memory is small and quick.
+"""Ring rows in append-only files, so that checkpoints of a large replay buffer are small and quick.
 
-A save writes what was added since the one before, as segments: files of rows that never change again, named after the
-numbers of their rows and their checksum. Whoever saves keeps the list of segments; those that no list has can go.
+A save writes the rows added since the previous save, as segments: files of rows that never change again. A segment is
+named after its row numbers and its checksum. The caller of a save keeps the list of segments; segments on no list can
+be removed.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from velocirl.engine.disk.files import open_plain
 from velocirl.engine.disk.writing import nameless_file, remove_unfinished, sync_directory, unfinished_file
 
 FORMAT, VERSION = "velocirl segment", 1
-BYTES = 2**24  # of a segment at most, so that old ones go in small pieces
-MAPPED = 2**30  # bytes of rows from which they are put together in a file without a name, as they may exceed memory
-Place = str | Path | ConfinedPath  # of the directory of segments
+BYTES = 2**24  # of a segment at most, so that old rows are removed in small pieces
+MAPPED = 2**30  # bytes of rows from which an unnamed file holds them, as they may exceed memory
+Place = str | Path | ConfinedPath  # type of the directory of segments
 NAME = re.compile(r"\d{15}_\d{15}_[0-9a-f]{64}\.rows")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SURE = 2  # segments in a row that hold what the ring holds: then all before them do
+SURE = 2  # consecutive segments that match the ring: then all before them do
 
 
 class DamagedSegmentError(ValueError):
-    """A file of rows that is missing or not what was saved; the message names it."""
+    """A file of rows is missing or differs from what was saved; the message names it."""
 
 
 class Rows(Protocol):
-    """The filled part of a ring, in the order of its places: an array, or what gives arrays of stretches of it."""
+    """Filled part of a ring in index order: an array, or an object that returns arrays for slices."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
@@ -49,7 +50,7 @@ class Rows(Protocol):
 
 
 class Segment(NamedTuple):
-    """A file of rows: the number of its first one, that after its last one, and its checksum."""
+    """File of rows: the number of its first row, the number after its last row, and its checksum."""
 
     first: int
     stop: int
@@ -57,15 +58,15 @@ class Segment(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Name of the segment's file."""
         return f"{self.first:015d}_{self.stop:015d}_{self.digest}.rows"
 
 
 def save_rows(where: Place, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
-    """Write the rows that the `known` segments of an earlier save do not have; returns the segments of all rows.
+    """Write the rows that the `known` segments of an earlier save do not hold. Returns the segments of all rows.
 
-    What is known is believed once its newest segments were found to hold what the ring holds: a ring that went another
-    way since, and one whose newest rows were changed after that save, are written anew from there on.
+    Known segments are trusted once the newest of them match the ring. If the ring has diverged since, or its newest
+    rows were changed after that save, rows are written again from there on.
     """
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
@@ -82,7 +83,7 @@ def save_rows(where: Place, rows: Rows, counts: NDArray[np.int64], known: Sequen
 def load_rows(
     where: Place, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
 ) -> NDArray[Any]:
-    """The rows of a ring in the order of their places. Every file is checked before memory is taken for them."""
+    """Load the rows of a ring in index order. Every file is checked before memory is allocated for the rows."""
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
     _check_list(segments, oldest, total)
@@ -96,7 +97,7 @@ def load_rows(
 
 
 def remove_others(where: Place, needed: Iterable[Segment]) -> None:
-    """Remove the segments that nobody needs, and what a killed process left half-written; other files stay."""
+    """Remove segments that are not needed, and unfinished files of killed processes; other files stay."""
     directory, names = ConfinedPath.of(where), {one.name for one in needed}
     for name in directory.names():
         if NAME.fullmatch(name) and name not in names:
@@ -105,7 +106,7 @@ def remove_others(where: Place, needed: Iterable[Segment]) -> None:
 
 
 def segments_from(listed: Any) -> list[Segment]:
-    """The segments that a document lists, as [first, stop, digest]; anything else is refused."""
+    """Return the segments that a document lists as [first, stop, digest]. Raises ValueError for anything else."""
     try:
         segments = [Segment(first, stop, digest) for first, stop, digest in listed]
         sound = all(
@@ -122,12 +123,12 @@ def segments_from(listed: Any) -> list[Segment]:
 
 
 def _matching(rows: Rows, oldest: int, total: int, known: Sequence[Segment]) -> list[Segment]:
-    """Those of the known segments that the ring still holds, oldest first."""
+    """Return the known segments that the ring still holds, oldest first."""
     segments = [one for one in known if oldest < one.stop <= total]
     sure = 0
     for index in reversed(range(len(segments))):
         one = segments[index]
-        if one.first < oldest and sure == 0:  # its first rows are gone, and none after it speaks for the others
+        if one.first < oldest and sure == 0:  # its first rows are gone, and no later segment has confirmed the others
             return []
         if one.first < oldest or sure >= SURE:
             break
@@ -139,7 +140,7 @@ def _matching(rows: Rows, oldest: int, total: int, known: Sequence[Segment]) -> 
 
 
 def _kept(directory: ConfinedPath, rows: Rows, oldest: int, one: Segment) -> Segment:
-    """A segment whose file is there; one that was lost since is written again."""
+    """Return a segment whose file exists; a segment lost since is written again."""
     path = directory / one.name
     status = path.status() if path.is_file() else None
     if status is not None and status.st_size == size_of(one.stop - one.first, rows.dtype):
@@ -155,7 +156,7 @@ def _digest(rows: Rows, first: int, stop: int) -> str:
 
 
 def _write(directory: ConfinedPath, rows: Rows, first: int, stop: int) -> Segment:
-    """Write one segment under another name, then give it its own, so that there is never half of one."""
+    """Write one segment under a temporary name, then rename it, so that it is never incomplete."""
     header = _header(rows.dtype, first, stop)
     digest = hashlib.sha256(header)
     try:
@@ -177,7 +178,7 @@ def _write(directory: ConfinedPath, rows: Rows, first: int, stop: int) -> Segmen
 
 
 def _map(directory: ConfinedPath, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
-    """The rows of a segment, mapped, once their checksum was found right."""
+    """Map the rows of a segment, after checking its checksum."""
     path, count = directory / one.name, one.stop - one.first
     try:
         file = open_plain(path)
@@ -199,7 +200,7 @@ def _map(directory: ConfinedPath, dtype: np.dtype[Any], one: Segment) -> NDArray
 
 
 def _room(directory: ConfinedPath, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows to fill, in memory or, where they are very many, in a file that is gone when nobody uses it."""
+    """Allocate rows to fill: in memory or, if large, in an unnamed file that disappears after its last use."""
     size = count * dtype.itemsize
     if size < MAPPED:
         return np.zeros(count, dtype)
@@ -213,15 +214,15 @@ def _header(dtype: np.dtype[Any], first: int, stop: int) -> bytes:
 
 
 def _data(rows: Rows, first: int, stop: int) -> Iterator[memoryview]:
-    """The bytes of rows number `first` up to `stop`."""
+    """Iterate over the bytes of rows number `first` up to `stop`."""
     for place, stretch in _stretches(first, stop, len(rows)):
         yield without_gaps(rows[place : place + len(stretch)]).view(np.uint8).data
 
 
 def _stretches(first: int, stop: int, filled: int) -> Iterator[tuple[int, range]]:
-    """Where rows number `first` up to `stop` lie: a place, and the rows that follow each other from there.
+    """Iterate over contiguous ranges of the rows `first` up to `stop`, each with its index in the ring.
 
-    Until a ring is full a row lies at its number; then as many rows are filled as there are places.
+    Until a ring is full, the index of a row is its number; then as many rows are filled as there are indices.
     """
     while first < stop:
         place = first % filled
@@ -231,7 +232,7 @@ def _stretches(first: int, stop: int, filled: int) -> Iterator[tuple[int, range]
 
 
 def _check_list(segments: Sequence[Segment], oldest: int, total: int) -> None:
-    """Refuse segments that are not just what the ring needs."""
+    """Raise DamagedSegmentError unless the segments are exactly the rows that the ring needs."""
     bounds = [oldest, *(one.stop for one in segments)]
     starts = [max(one.first, oldest) for one in segments]
     if starts != bounds[:-1] or bounds[-1] != total:

@@ -1,9 +1,9 @@
-"""A sum tree: numbers, of which one is found by its share of the total, in O(log n).
+"""Sum tree: samples an index in proportion to its value in O(log n).
 
-Every node has sixteen children, one row of the tree and one line of the cache, and is their sum. A node is always
-summed anew from its children, never corrected by a difference, so that after a billion changes it is as exact as after
-the first: the sum in double precision, rounded to single. What is searched for is a mass in double precision, since a
-share among a million is finer than single precision.
+Every node is the sum of its sixteen children, which are one row of the tree and one cache line. A node is always
+recomputed from its children, never corrected by a difference. It is therefore as exact after a billion changes as after
+the first: the sum in double precision, rounded to single. The mass to search for is in double precision, because a
+share among a million leaves is finer than single precision.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-ALONG = 16  # rows of a level along which many searches walk rather than descend to it
+ALONG = 16  # rows of a level at most that batched searches scan instead of descending to it
 CHILDREN = 16  # of four bytes; a million leaves have five levels above them
 
 
 def allocate_tree(leaves: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """A tree of zeros (rows, CHILDREN), leaves first and the root last, and the row where each level begins."""
+    """Return a tree of zeros (rows, CHILDREN), leaves first and the root last, and the first row of each level."""
     starts, width = [0], leaves
     while width > 1 or len(starts) == 1:
-        width = -(-width // CHILDREN)  # of the next level, which has a node for each row of this one
+        width = -(-width // CHILDREN)  # of the next level, with one node per row of this one
         starts.append(starts[-1] + width)
     rows = starts[-1] + 1
     room = np.zeros((rows + 1) * CHILDREN, np.float32)
@@ -28,17 +28,17 @@ def allocate_tree(leaves: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def total_of(tree):
-    """The sum of all leaves."""
+    """Return the sum of all leaves."""
     return np.float64(tree[len(tree) - 1, 0])
 
 
 def leaf_of(tree, leaf):
-    """The number of a leaf."""
+    """Return the value of a leaf."""
     return np.float64(tree[leaf // CHILDREN, leaf % CHILDREN])
 
 
 def put(tree, starts, leaf, number):
-    """Change one leaf, and the sums above it."""
+    """Set one leaf, and update the sums above it."""
     tree[leaf // CHILDREN, leaf % CHILDREN] = number
     node = leaf
     for level in range(1, len(starts)):
@@ -47,7 +47,7 @@ def put(tree, starts, leaf, number):
 
 
 def put_all(tree, starts, leaves, numbers):
-    """Change many leaves, level by level; where a leaf is named twice, the last number counts."""
+    """Set many leaves, level by level; if a leaf occurs twice, the last value counts."""
     for i in range(len(leaves)):
         tree[leaves[i] // CHILDREN, leaves[i] % CHILDREN] = numbers[i]
     below = CHILDREN
@@ -55,14 +55,14 @@ def put_all(tree, starts, leaves, numbers):
         before = np.int64(-1)
         for i in range(len(leaves)):
             node = leaves[i] // below
-            if node != before:  # neighbours are often brothers
+            if node != before:  # neighbors are often siblings
                 sum_up(tree, starts, level, node)
             before = node
         below *= CHILDREN
 
 
 def put_range(tree, starts, first, stop, number):
-    """Change the leaves from `first` up to `stop` to the same number."""
+    """Set the leaves from `first` up to `stop` to the same value."""
     for leaf in range(first, stop):
         tree[leaf // CHILDREN, leaf % CHILDREN] = number
     low, high = first, stop - 1
@@ -74,7 +74,7 @@ def put_range(tree, starts, first, stop, number):
 
 
 def sum_up(tree, starts, level, node):
-    """Sum a node anew, four sums at a time."""
+    """Recompute the sum of a node, four children at a time."""
     row = starts[level - 1] + node
     total = np.float64(0.0)
     for child in range(0, CHILDREN, 4):
@@ -83,13 +83,13 @@ def sum_up(tree, starts, level, node):
 
 
 def four_from(tree, row, child):
-    """The sum of four neighbours."""
+    """Return the sum of four adjacent children."""
     first = np.float64(tree[row, child]) + np.float64(tree[row, child + 1])
     return first + (np.float64(tree[row, child + 2]) + np.float64(tree[row, child + 3]))
 
 
 def find(tree, starts, mass):
-    """The leaf in whose share of the total `mass` falls, counted from the first; never one that is zero."""
+    """Return the leaf in whose share of the total `mass` falls, counted from the first; never one that is zero."""
     node, rest = np.int64(0), mass
     for level in range(len(starts) - 2, -1, -1):
         node, rest = descend(tree, starts[level] + node, node, rest)
@@ -97,10 +97,10 @@ def find(tree, starts, mass):
 
 
 def find_all(tree, starts, masses, leaves):
-    """The leaves of many masses, which ascend; `masses` is used up.
+    """Find the leaves of many masses in ascending order; `masses` is overwritten.
 
-    The first levels are passed by all of them together, in one walk along the last level of at most `ALONG` rows; the
-    others level by level, so that no search waits for another.
+    One scan along the last level of at most `ALONG` rows replaces the search of the levels above it. The levels below
+    are searched one by one for all masses, so that no search waits for another.
     """
     level = len(starts) - 1
     while level > 0 and starts[level] - starts[level - 1] <= ALONG:
@@ -108,13 +108,13 @@ def find_all(tree, starts, masses, leaves):
     walk(tree, starts[level], starts[level + 1] if level + 1 < len(starts) else len(tree), masses, leaves)
     for below in range(level - 1, -1, -1):
         if touch(tree, starts[below], leaves) < 0.0:
-            return  # never: but so the compiler keeps the touch
+            return  # never true; keeps the compiler from removing `touch`
         for i in range(len(leaves)):
             leaves[i], masses[i] = descend(tree, starts[below] + leaves[i], leaves[i], masses[i])
 
 
 def touch(tree, first, nodes):
-    """Read one number of each row: as many accesses to memory are under way at once as there can be."""
+    """Read one number of each row, to have as many memory accesses in flight as possible."""
     total = np.float32(0.0)
     for i in range(len(nodes)):
         total += tree[first + nodes[i], 0]
@@ -122,7 +122,7 @@ def touch(tree, first, nodes):
 
 
 def walk(tree, first, stop, masses, nodes):
-    """The nodes of a level, its rows from `first` up to `stop`, in whose shares masses fall that ascend."""
+    """Find the nodes of a level, its rows from `first` up to `stop`, for masses in ascending order."""
     last, node = (stop - first) * CHILDREN - 1, np.int64(0)
     passed_by, share = np.float64(0.0), np.float64(tree[first, 0])
     for i in range(len(nodes)):
@@ -131,7 +131,7 @@ def walk(tree, first, stop, masses, nodes):
             node += 1
             share = np.float64(tree[first + node // CHILDREN, node % CHILDREN])
         found, rest = node, masses[i] - passed_by
-        if share == 0.0:  # rounding has carried beyond the last node that is not zero
+        if share == 0.0:  # rounding has carried past the last nonzero node
             while found > 0 and tree[first + found // CHILDREN, found % CHILDREN] == 0:
                 found -= 1
             rest = np.float64(tree[first + found // CHILDREN, found % CHILDREN])
@@ -140,9 +140,10 @@ def walk(tree, first, stop, masses, nodes):
 
 
 def descend(tree, row, node, mass):
-    """The child of a node in whose share `mass` falls, and how far into it: first among its fours, then in one of them.
+    """Return the child of a node in whose share `mass` falls, and the rest of the mass within it.
 
-    Comparisons are counted as numbers, since branches on them could not be predicted.
+    The search goes by groups of four children, then within one group. Comparisons are summed as numbers, because
+    branches on them could not be predicted.
     """
     count, passed_by, total = np.float64(0.0), np.float64(0.0), np.float64(0.0)
     for child in range(0, CHILDREN, 4):
@@ -162,7 +163,7 @@ def descend(tree, row, node, mass):
         passed_by += passed * one
     chosen, rest = first + np.int64(count), rest - passed_by
     if beyond or chosen == CHILDREN or tree[row, chosen] == 0:
-        # Rounding has carried beyond the last child that is not zero: it is that one, and in there again.
+        # Rounding has carried past the last nonzero child: choose it with its whole sum as the rest, and so on below.
         chosen = np.int64(CHILDREN - 1) if beyond else min(chosen, np.int64(CHILDREN - 1))
         while chosen > 0 and tree[row, chosen] == 0:
             chosen -= 1

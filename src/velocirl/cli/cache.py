@@ -1,4 +1,4 @@
-"""`velocirl cache`: what has been compiled so far, how much room it takes, and how to get rid of it."""
+"""`velocirl cache`: contents and size of the compile cache, and its removal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cache(arguments: Sequence[str]) -> None:
 
 
 def _by_kind(found: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """The files of each kind, the largest first."""
+    """Group the files by kind, the largest group first."""
     kinds: dict[str, list[Entry]] = {}
     for entry in found:
         kinds.setdefault(KINDS.get(entry.path.suffix, "other"), []).append(entry)

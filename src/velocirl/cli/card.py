@@ -1,4 +1,4 @@
-"""`velocirl card`: the model card of a run, as Markdown with pictures."""
+"""`velocirl card`: model card of a run, as Markdown with images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from velocirl.training.offline import OfflineAgent
 
 
 def card(arguments: Sequence[str]) -> None:
-    """Judge the model of a run or of a file, and write its card."""
+    """Evaluate the model of a run or a file, and write its card."""
     given = _parser().parse(arguments)
     if "out" not in given:
         raise ValueError("say in which directory the card is to be written: --out DIR")
@@ -44,12 +44,12 @@ def card(arguments: Sequence[str]) -> None:
 
 
 def _judged_by_data(agent: OfflineAgent, update: Callable[[str], None]) -> object:
-    """Judge an agent by the data that it learnt from; None where these are not there any more."""
+    """Evaluate an agent on the data that it was trained on; None if the data is missing."""
     try:
         data = agent.data
-    except (ValueError, OSError):  # the card says that they are missing
+    except (ValueError, OSError):  # the card states that it is missing
         return None
-    from velocirl.judging.report import judge_offline  # takes long to import, and longer to run
+    from velocirl.judging.report import judge_offline  # slow to import, and slower to run
 
     return judge_offline(
         agent, data, progress=lambda done, total: update(f"judging by data: fit {done + 1} of {total}")
@@ -57,13 +57,13 @@ def _judged_by_data(agent: OfflineAgent, update: Callable[[str], None]) -> objec
 
 
 def _run(given: dict[str, Any]) -> Run | None:
-    """The run that a model is of; a file of one has none."""
+    """Return the run that the model belongs to; None for a file."""
     name = given.get("model")
     if name is not None and Path(name).is_file():
         return None
     try:
         return find_run(name)
-    except RunNotFoundError:  # the model of an environment that is shipped
+    except RunNotFoundError:  # a pretrained model of an environment
         return None
 
 

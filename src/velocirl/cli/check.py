@@ -1,4 +1,4 @@
-"""`velocirl check ENV...`: everything that is wrong with an environment, at once."""
+"""`velocirl check ENV...`: lists all problems of an environment at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILED = 1  # exit code
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Check environments with random actions: print what was checked, or all problems, and exit with 1 for those."""
+    """Check environments with random actions: print what was checked or all problems, which end with exit code 1."""
     parser = Parser(
         "check ENV...",
         "Run environments with random actions and list everything that is wrong with them, each problem with its line:"

@@ -1,4 +1,4 @@
-"""`velocirl compile ENV...`: compile ahead of time what training will need."""
+"""`velocirl compile ENV...`: compile in advance what training needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = "all"
 
 
 def compile(arguments: Sequence[str]) -> None:  # noqa: A001 - commands are functions of their names
-    """Compile what agents need to train in environments, and to act in them."""
+    """Compile what agents need to train and act in environments."""
     load_algorithms()
     parser = Parser(
         "compile ENV...",

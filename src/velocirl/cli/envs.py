@@ -1,4 +1,4 @@
-"""`velocirl envs`: which environments there are."""
+"""`velocirl envs`: list of the environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from velocirl.monitor.words import say_count
 
 
 def envs(arguments: Sequence[str]) -> None:
-    """List the environments that run compiled."""
+    """List the compiled environments."""
     parser = Parser("envs", "List the environments that run compiled, and the algorithms that have a preset for each.")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     found = [registry.find(one) for one in registry.list_envs()]
@@ -38,7 +38,7 @@ def envs(arguments: Sequence[str]) -> None:
         row = _described(environment)
         row["time_step"] = None if environment.time_step is None else f"{environment.time_step:g} s"
         if environment.source.startswith(f"{registry.BUILT_IN}."):
-            row["source"] = "built in"  # the full name of its module is in the JSON
+            row["source"] = "built in"  # JSON contains the full module name
         row["presets"] = ", ".join(_say_preset(name, preset) for name, preset in environment.presets.items())
         table.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
     console.print(table)
@@ -59,7 +59,7 @@ def _described(environment: Environment) -> dict[str, str | float | None]:
 
 
 def _say_preset(algorithm: str, preset: Mapping[str, Any]) -> str:
-    """An algorithm and for how many steps it is known to learn: ppo 200k."""
+    """Format an algorithm with the steps of its preset: ppo 200k."""
     total = preset.get("total_steps")
     return algorithm if total is None else f"{algorithm} {say_count(total)}"
 
@@ -69,7 +69,7 @@ def _plain(presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def describe_space(space: gymnasium.Space) -> str:
-    """A space in a few words: Box(4), Box(1) -2..2, Box(84x84) 0..255 uint8, Discrete(6), MultiDiscrete(9 of 3)."""
+    """Format a space: Box(4), Box(1) -2..2, Box(84x84) 0..255 uint8, Discrete(6), MultiDiscrete(9 of 3)."""
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
     if isinstance(space, Dict):

@@ -1,4 +1,4 @@
-"""`velocirl evaluate`: how good what was learnt is."""
+"""`velocirl evaluate`: returns and costs of a trained policy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODES = {"human": "human", "text": "ansi"}
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """Play whole episodes with the model of a run or of a file, or with a controller, and say how they went."""
+    """Play whole episodes with the model of a run or a file, or with a controller, and print the results."""
     given = _parser().parse(arguments)
     if refused := [name for name in FOR_SAFETY if name in given and "safety" not in given]:
         raise ValueError(f"--{refused[0]} goes with --safety")
@@ -68,16 +68,16 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 
 def _tell(given: dict[str, Any], policy: Any, environment: Any, about: dict[str, Any]) -> None:
-    """Play with a policy, and print what came of it; `about` says which one it is."""
+    """Play with a policy and print the result; `about` describes the policy."""
     seed, deterministic = given.get("seed", 0), "stochastic" not in given
-    scenario = None if environment is None else given.get("scenario")  # an agent is in its scenario already
+    scenario = None if environment is None else given.get("scenario")  # an agent has its scenario set already
     episodes = given.get("episodes", EPISODES)
     options = {"deterministic": deterministic, "scenario": scenario, "max_steps": given.get("max_steps")}
     result = play(policy, environment, episodes, seed, **options)
     if "json" in given:
         print(json.dumps({**about, **_as_json(result, seed, deterministic)}))
     else:
-        from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+        from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
         _show(make_console(), result, about)
 
@@ -100,7 +100,7 @@ def _as_json(result: Evaluation, seed: int, deterministic: bool) -> dict[str, An
 
 
 def _costs_as_json(result: Evaluation) -> dict[str, Any]:
-    """Costs, violations and stops as counts of episodes with exact intervals; nothing where nobody tells costs."""
+    """Return costs, violations and stops, as counts of episodes with exact intervals; empty without costs."""
     costs = result.costs
     if costs is None:
         return {}
@@ -133,7 +133,7 @@ def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
 
 
 def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
-    """How often values fall between equal bounds, as lines of bars; none where all values are the same."""
+    """Format a histogram of values as lines of bars; empty if all values are equal."""
     values = np.asarray(values, np.float64)
     if np.ptp(values) == 0.0:
         return []

@@ -1,4 +1,4 @@
-"""`velocirl export`: a trained policy as C, ONNX or JSON, to run where there is no velocirl."""
+"""`velocirl export`: writes a trained policy as C, ONNX or JSON, to run without velocirl."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from velocirl.training.agent import Agent
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Write the policy of a run or of a file, and say where."""
+    """Write the policy of a run or a file, and print its path."""
     given = _parser().parse(arguments)
     options = {name: given[name] for name in ("format", "weights", "name") if name in given}
-    chosen_format(given.get("out"), options.get("format"))  # refused before anything is read
+    chosen_format(given.get("out"), options.get("format"))  # raises before anything is read
     if (of_data := find_agent_of_data(given)) is not None:
         agent, source = of_data
     else:

@@ -1,4 +1,4 @@
-"""Commands as functions: `train_seeds`, `plot` and `plot_table` do in Python what their commands do."""
+"""Commands as Python functions: `train_seeds`, `plot` and `plot_table`."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def train_seeds(
 ) -> Group:
     """Train agents of one configuration and many seeds over the cores of this machine, as `velocirl train --seeds`.
 
-    `environment` is what an algorithm takes, or `my_env.py[:ID]`. Each seed is a process, to which an object is sent:
-    an `Environment`, a Gymnasium environment, or a function that makes one, but no ready vector environment.
-    `settings` are those of the algorithm; `seed` is the first one.
+    `environment` is whatever an algorithm accepts, or `my_env.py[:ID]`. Each seed is a process, to which an object is
+    sent: an `Environment`, a Gymnasium environment, or a function that creates one, but not a vector environment.
+    `settings` are the algorithm's; `seed` is the first seed.
 
     Returns:
         The group: `group.summary()` has the mean return with its interval, `velocirl.plot(group)` draws it, and
         `velocirl.load(f"{group.path}/seed-0")` is one of its agents.
 
     Raises:
-        RuntimeError: Seeds failed; the others are trained, and `velocirl resume` goes on with the group.
+        RuntimeError: Seeds failed; the others are trained, and `velocirl resume` continues the group.
     """
     if not isinstance(environment, (str, Environment)) and (parts := compiled_parts(environment)) is not None:
         environment, params, frames = parts
@@ -80,7 +80,7 @@ def train_seeds(
     )
     try:
         return training.train_seeds(request)
-    except SystemExit as error:  # as the command ends
+    except SystemExit as error:  # the command's way of failing
         raise RuntimeError("seeds failed: velocirl runs lists the group, velocirl resume continues it") from error
 
 
@@ -92,14 +92,14 @@ def plot(
     group: bool = False,
     out: str | Path | Sequence[str | Path] = (),
 ) -> Plot:
-    """Plot the learning curves of runs and groups of seeds side by side, as `velocirl plot`; without any, the newest.
+    """Plot the learning curves of runs and groups of seeds, as `velocirl plot`; without arguments, of the newest.
 
-    `metric` is a figure of metrics.jsonl or the end of its name (`"loss"`), `x` is "steps" or "time", `smooth` the
-    points of a moving mean; with `group`, runs of one algorithm and environment are seeds of one. `out` names files:
-    .png, .html or .csv.
+    `metric` is a metric of metrics.jsonl or the end of its name (`"loss"`), and `x` is "steps" or "time". `smooth` is
+    the number of points of a moving mean. With `group`, runs of one algorithm and environment count as seeds of one
+    training. `out` names files: .png, .html or .csv.
 
     Returns:
-        The plot, which a notebook shows as a picture. A terminal shows it at once.
+        The plot, which a notebook shows as an image. In a terminal it is printed immediately, unless `out` is given.
     """
     paths = [Path(out)] if isinstance(out, (str, Path)) else [Path(one) for one in out]
     for path in paths:
@@ -114,7 +114,7 @@ def plot(
 
 
 class TablePicture:
-    """Map of what a table learnt, which a notebook shows as a picture."""
+    """Map of a learned table, which a notebook shows as an image."""
 
     def __init__(self, picture: Picture, title: str) -> None:
         self.picture, self.title = picture, title
@@ -127,18 +127,19 @@ class TablePicture:
         return picture_png(self.picture, self.title)
 
     def save(self, path: str | Path) -> Path:
-        """Write it as a PNG."""
+        """Write the map as a PNG."""
         write_picture(Path(path), self.picture, self.title)
         return Path(path)
 
 
 def plot_table(agent: TabularAgent | str | Path, out: str | Path | None = None) -> TablePicture | None:
-    """Show what a tabular agent learnt, as `velocirl table`: values and best actions on the map of a grid world.
+    """Show what a tabular agent learned, as `velocirl table`: values and best actions on the map of a grid world.
 
-    `agent` is an agent, a run or a file; `out` names a .png. Of other environments, states or positions are printed.
+    `agent` is an agent, a run or a file; `out` names a .png file. For other environments, states or positions are
+    printed.
 
     Returns:
-        The map, which a notebook shows as a picture; None where there is none.
+        The map, which a notebook shows as an image; None for environments without a map.
     """
     found = agent if isinstance(agent, Agent) else load_agent(agent)
     if not isinstance(found, TabularAgent):
@@ -158,6 +159,6 @@ def plot_table(agent: TabularAgent | str | Path, out: str | Path | None = None) 
 
 
 def _console() -> Any:
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
     return make_console()

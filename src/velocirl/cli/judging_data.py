@@ -1,4 +1,4 @@
-"""`velocirl evaluate --data`: what recorded data says of a policy, without a step of the plant."""
+"""`velocirl evaluate --data`: off-policy evaluation of a policy on recorded data, without a step of the plant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_FOR_DATA = ("episodes", "scenario", "render", "video", "safety")
 
 
 def add_data(parser: Parser) -> None:
-    """The options of an evaluation by recorded data."""
+    """Add the options of an evaluation on recorded data."""
     group = parser.add_argument_group("recorded data")
     group.add_argument(
         "--data",
@@ -40,7 +40,7 @@ def add_data(parser: Parser) -> None:
 
 
 def judge_data(given: Mapping[str, Any]) -> None:
-    """Judge the model of a run or of a file by recorded data, and say what speaks for and against deploying it."""
+    """Evaluate the model of a run or a file on recorded data; prints the arguments for and against deploying it."""
     for name in NOT_FOR_DATA:
         if name in given:
             raise ValueError(f"--{name} does not go with --data: nothing is played")

@@ -1,4 +1,4 @@
-"""`velocirl evaluate --safety`: how safe a policy is, beside random actions and controllers."""
+"""`velocirl evaluate --safety`: safety of a policy compared with random actions and controllers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_FOR_SAFETY = ("render", "video")
 
 
 def add_safety(parser: Parser) -> None:
-    """The options of an evaluation of safety."""
+    """Add the options of a safety evaluation."""
     group = parser.add_argument_group("safety")
     group.add_argument(
         "--safety",
@@ -36,7 +36,7 @@ def add_safety(parser: Parser) -> None:
 
 
 def judge_safety(given: Mapping[str, Any]) -> None:
-    """Evaluate the safety of the model of a run or of a file, and say what came of it."""
+    """Evaluate the safety of the model of a run or a file, and print the result."""
     for name in NOT_FOR_SAFETY:
         if name in given:
             raise ValueError(f"--{name} does not go with --safety: velocirl record shows what a policy does")

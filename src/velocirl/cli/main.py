@@ -1,4 +1,4 @@
-"""The command `velocirl`."""
+"""Entry point of the `velocirl` command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from velocirl.runs.directory import RunBusyError
 from velocirl.runs.recording import RecordingError
 
 DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
-COMMANDS = {  # each a function of that name in a file of that name, or in a folder's command.py
+COMMANDS = {  # each a function of that name in a module of that name, or in a package's command.py
     "train": "train an agent",
     "resume": "continue a run as if it had never stopped",
     "monitor": "watch a run from another terminal",
@@ -47,15 +47,15 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what a person did wrong is one line on stderr and exit code 2, an interrupt is 130.
+    """Run a command; a user's mistake is one line on stderr and exit code 2, an interrupt is 130.
 
-    Where the reader of the output has gone, as with `| head`, it ends quietly with exit code 141, as cat does.
+    If the reader of the output is gone, as with `| head`, the command ends silently with exit code 141, as cat does.
     """
     try:
         try:
             _main(arguments)
         finally:
-            sys.stdout.flush()  # here, since an error while the interpreter exits cannot be caught
+            sys.stdout.flush()  # here, as an error during interpreter exit cannot be caught
     except BrokenPipeError:
         for stream in (sys.stdout, sys.stderr):
             _abandon(stream)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what a stream still holds go nowhere, where nobody reads it."""
+    """Discard what a stream still buffers, if its reader is gone."""
     try:
         stream.flush()
     except BrokenPipeError:
@@ -76,7 +76,7 @@ def _main(arguments: Sequence[str] | None) -> None:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without µ shows a question mark, not an error
+            stream.reconfigure(errors="replace")  # a terminal without µ shows a question mark instead of an error
     if arguments == ["--version"]:
         print(f"velocirl {__version__}")
         return
@@ -84,7 +84,7 @@ def _main(arguments: Sequence[str] | None) -> None:
         print(_help())
         return
     try:
-        with warnings.catch_warnings(), attention():  # commands show trainings themselves
+        with warnings.catch_warnings(), attention():  # commands display training themselves
             warnings.showwarning = _show_warning
             _run(arguments)
     except KeyboardInterrupt:
@@ -108,7 +108,7 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}{nearest(name, COMMANDS)}")
     module = importlib.import_module(f"velocirl.cli.{name}")
-    if hasattr(module, "__path__"):  # a folder
+    if hasattr(module, "__path__"):  # a package
         module = importlib.import_module(f"velocirl.cli.{name}.command")
     getattr(module, name)(rest)
 
@@ -123,7 +123,7 @@ def _help() -> str:
 
 
 def _complain(error: Exception, code: int) -> int:
-    """Say in one line what was wrong, and give back the exit code."""
+    """Print an error in one line; returns the exit code."""
     from velocirl.scale.launching import let_first_speak
 
     let_first_speak()
@@ -132,7 +132,7 @@ def _complain(error: Exception, code: int) -> int:
     from velocirl.monitor.console import make_console
     from velocirl.monitor.words import printable
 
-    message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else
+    message = printable(" ".join(str(error).split()))  # it may quote an untrusted file
     more = " (VELOCIRL_DEBUG=1 shows where)" if hides_a_trace(error) and "VELOCIRL_DEBUG" not in message else ""
     line = f"error: {message}{more}"
     make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
@@ -140,7 +140,7 @@ def _complain(error: Exception, code: int) -> int:
 
 
 def _raised_by_environment(error: Exception) -> str | None:
-    """Format what an environment that steps in Python raised, from its own first line on; None for other errors."""
+    """Format an error raised by an environment that steps in Python, from its first own line; None for other errors."""
     from velocirl.vector.host.interface import RAISED_BY
     from velocirl.vector.host.worker_handle import WorkerError
 
@@ -163,7 +163,7 @@ def _show_trace(trace: str) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit; where other ranks would wait for this one, they end too."""
+    """Exit; other ranks that would wait for this one are ended too."""
     if "mpi4py.MPI" in sys.modules:
         from velocirl.cli.ranks import end_others
 
@@ -174,5 +174,5 @@ def _end(code: int) -> NoReturn:
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     from velocirl.monitor.words import printable
 
-    text = COLOURS.sub("", " ".join(str(message).split())).removeprefix("WARN: ")  # Gymnasium's, in yellow
+    text = COLOURS.sub("", " ".join(str(message).split())).removeprefix("WARN: ")  # Gymnasium's prefix, in yellow
     print(printable(f"warning: {text}"), file=sys.stderr)

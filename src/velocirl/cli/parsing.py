@@ -1,4 +1,4 @@
-"""Command lines: what was given and nothing else, and mistakes as errors of one line."""
+"""Command-line parsing: returns only the options given; mistakes are errors of one line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LETTERS = {"k": 10**3, "M": 10**6, "B": 10**9}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are errors of one line, with the nearest name for an option that does not exist.
+    """Parser that raises one-line errors and suggests the nearest name for an unknown option.
 
-    `command` is its name and what stands after it: "train ENV".
+    `command` is the command's name and its operands: "train ENV".
     """
 
     def __init__(self, command: str, description: str = "", *, add_help: bool = True) -> None:
@@ -29,16 +29,16 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
         )
-        self.elsewhere: dict[str, str] = {}  # what other programs call options of this one
+        self.elsewhere: dict[str, str] = {}  # names of options in other programs, with the name here
         if add_help:
             self.add_argument("-h", "--help", action="help", help="Show this help and exit")
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong."""
+        """Raise the error instead of exiting."""
         raise ValueError(message.removeprefix("argument "))
 
     def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """What was given, by name."""
+        """Return the given options by name."""
         found, unknown = self.parse_known_args(arguments)
         for word in sorted(unknown, key=lambda word: not word.startswith("-")):
             if not word.startswith("-"):
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(text: str) -> int:
-    """A whole number as people write them: 1000000, 1_000_000, 1e6, 200k, 1M."""
+    """Parse an integer as people write it: 1000000, 1_000_000, 1e6, 200k, 1M."""
     factor = LETTERS.get(text[-1:], 1)
     digits = text[:-1] if factor > 1 else text
     try:
@@ -68,7 +68,7 @@ def whole_number(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """Any number."""
+    """Parse any number."""
     try:
         return float(text)
     except ValueError:
@@ -76,7 +76,7 @@ def number(text: str) -> float:
 
 
 def one_of(choices: list[str]) -> Callable[[str], str]:
-    """A reader of one of these words, which says the nearest one to another word."""
+    """Return a parser of one of these words, which suggests the nearest one to an unknown word."""
 
     def choose(text: str) -> str:
         if text not in choices:

@@ -1,4 +1,4 @@
-"""Commands under mpirun, srun and torchrun: who speaks, and what the first rank tells those that wait for it."""
+"""Commands under mpirun, srun and torchrun: rank 0 prints, and broadcasts the settings to the other ranks."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ NEEDS = {"mpi": "mpi4py", "torch": "torch"}
 
 
 def several_ranks(values: dict[str, Any], algorithm: type[Agent]) -> bool:
-    """Whether an agent with these settings would be trained by several processes."""
+    """Return whether an agent with these settings would be trained by several processes."""
     runtime = values.get("runtime", algorithm.Config.runtime)
-    if runtime in RUNTIMES and not hasattr(algorithm, "one_rank_only"):  # tables say so themselves
+    if runtime in RUNTIMES and not hasattr(algorithm, "one_rank_only"):  # tabular agents raise their own error
         return True
     return runtime in ("auto", "mpi", "torch") and launch_of(runtime).size > 1
 
 
 def is_follower() -> bool:
-    """Whether this process was launched as a rank that is not the first."""
+    """Return whether this process was launched as a rank other than 0."""
     ranks = _launched()
     return ranks is not None and ranks.rank > 0
 
 
 @contextmanager
 def calling() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """For what the first rank decides alone: gives a function that calls the others, with what they must know.
+    """Yield a function that broadcasts a document from rank 0 to the other ranks, which wait in `called`.
 
-    They wait in `called`, which says None to them if they were not.
+    If it was not called when the context ends, `called` returns None on them.
     """
     ranks, is_called = _launched(), False
 
@@ -54,20 +54,20 @@ def calling() -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def called() -> dict[str, Any] | None:
-    """What the first rank says to those that wait for it."""
+    """Receive the document that rank 0 broadcasts; None if there is none."""
     ranks = _launched()
     return (json.loads(ranks.broadcast(None)) or None) if ranks is not None else None
 
 
 def call_of(agent: Agent) -> dict[str, Any]:
-    """What other ranks must know to train with this one's agent; what it has learnt comes when training begins."""
+    """Return what other ranks need to train with this agent; its learned state is synced when training begins."""
     goal = None if agent.goal is None else [agent.goal.start, agent.goal.total]
     progress = {"steps": agent.steps, "iterations": agent.iterations, "goal": goal}
     return {"algorithm": agent.name, "config": as_plain(agent.config), **progress}
 
 
 def follower(environment: Any, call: dict[str, Any]) -> Agent:
-    """The agent of a rank that was called."""
+    """Build the agent of another rank from the document."""
     agent = algorithm_from(call["algorithm"])(environment, **call["config"])
     agent.steps, agent.iterations = call["steps"], call["iterations"]
     agent.goal = None if call["goal"] is None else Goal(*call["goal"])
@@ -75,7 +75,7 @@ def follower(environment: Any, call: dict[str, Any]) -> Agent:
 
 
 def end_others(code: int) -> None:
-    """Before a process that knows of MPI exits with an error: other ranks would wait for it."""
+    """Abort the other ranks before a process that uses MPI exits with an error, as they would wait for it."""
     ranks = MPIRanks()
     if ranks.size > 1:
         ranks.abort(code)

@@ -1,4 +1,4 @@
-"""`velocirl record`: an agent at play as a film, or everything that happened as a table, a plot or a page."""
+"""`velocirl record`: a video of an agent, or its trajectory as a table, a plot or a page."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 2000
 FOR_FILMS, FOR_TRAJECTORIES = ("fps", "max_frames"), ("scenario", "controller")
-EPISODES = 5  # of a returns' list that is printed
+EPISODES = 5  # returns that are printed, at most
 
 
 def record(arguments: Sequence[str]) -> None:
-    """Film the agent of a run or of a file, or write down what it does."""
+    """Record a video of the agent of a run or a file, or its trajectory."""
     given = _parser().parse(arguments)
     if "out" not in given:
         raise ValueError("say where it is to be written: --out play.gif for a film, --out plant.csv for a trajectory")
@@ -48,7 +48,7 @@ def record(arguments: Sequence[str]) -> None:
 
 
 def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
-    """Film an agent, and say how far it is and what came of it."""
+    """Record a video of an agent; prints progress and result."""
     from rich.status import Status
 
     frames, last = 0, 0.0
@@ -66,7 +66,7 @@ def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
 
 
 def write_down(console: Console, policy: Policy, environment: Given | None, path: Path, **options: Any) -> None:
-    """Write a trajectory of an agent or a controller, and say what came of it."""
+    """Write a trajectory of an agent or a controller; prints the result."""
     from rich.status import Status
 
     with Status("recording", console=console):
@@ -81,7 +81,7 @@ def _listed(returns: Any) -> str:
 
 
 def _path(given: dict[str, Any]) -> Path:
-    """Where it can be written; anything else is refused before anybody waits for it."""
+    """Validate the output path before the recording starts."""
     path, ending = given["out"], given["out"].suffix.lower()
     if ending not in (*FORMATS, *WRITERS):
         films, tables = ", ".join(FORMATS), ", ".join(WRITERS)

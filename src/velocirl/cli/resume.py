@@ -1,4 +1,4 @@
-"""`velocirl resume`: go on with a run as if it had never stopped."""
+"""`velocirl resume`: continue a run as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ load_algorithms()
 
 
 def resume(arguments: Sequence[str]) -> None:
-    """Train the agent of a run further, from its newest checkpoint; or those of a group."""
+    """Continue training the agent of a run from its newest checkpoint, or the agents of a group."""
     given = _parser().parse(arguments)
     if is_follower():
         _follow()
@@ -70,7 +70,7 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
 
 
 def _from_checkpoint(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]:
-    """The agent of a run as its newest checkpoint has it."""
+    """Load the agent of a run from its newest checkpoint."""
     checkpoint = latest_checkpoint(run.checkpoints())
     for problem in checkpoint.problems:
         print(printable(f"warning: {problem}; going on from step {checkpoint.step}"), file=sys.stderr)
@@ -80,7 +80,7 @@ def _from_checkpoint(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]
 
 
 def _begin_anew(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]:
-    """The agent of a run that ended before its first checkpoint, as it was at its beginning."""
+    """Build the agent of a run that ended before its first checkpoint, in its initial state."""
     description = run.description
     assert description.plan is not None  # noqa: S101 - asked before
     print(printable(f"{run.name} ended before its first checkpoint: it begins anew"), file=sys.stderr)
@@ -92,14 +92,14 @@ def _begin_anew(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]:
 
 
 def _follow() -> None:
-    """Train with the first rank, if it calls; what it has read of the run it tells."""
+    """Train with rank 0, if it broadcasts a run to resume."""
     call = called()
     if call is not None:
         follower(choose(call["environment"]).environment, call).learn()
 
 
 def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:
-    """Set a new end. Who asks for more steps wants them taken, though the return once aimed at may be reached."""
+    """Set a new total of steps, and clear the target return: it may be reached already, but the steps are wanted."""
     plan = run.description.plan
     assert plan is not None and agent.goal is not None  # noqa: S101, PT018 - a run that was trained has both
     if total <= agent.steps:
@@ -110,14 +110,14 @@ def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:
 
 
 def latest_checkpoint(checkpoints: Checkpoints, *, memory: bool = True) -> Checkpoint:
-    """The newest whole checkpoint; what was wrong with newer ones is in it, and no warning besides."""
+    """Load the newest intact checkpoint; its `problems` replace the warnings about newer ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return checkpoints.latest(memory=memory)
 
 
 def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
-    """The environment of a run, or the one that was given in its place."""
+    """Return the environment of a run, or the one given in its place."""
     if "env" in given:
         return choose(given["env"])
     environment, plan, quiet = run.description.environment, run.description.plan, "quiet" in given
@@ -137,14 +137,14 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
 
 
 def is_named(environment: str) -> bool:
-    """Return whether a process finds an environment by its id alone."""
+    """Return whether any process can find an environment by its id alone."""
     return environment.startswith(GYMNASIUM) or environment in HANDED or environment in list_envs()
 
 
 def buffer_file_of(run: Run, config: Any, *, trust: bool) -> dict[str, Any]:
-    """The file of a run's memory, where it has one, if it lies with the run or was named for training before."""
+    """Return the replay buffer file of a run, if any; raises unless it is in the run's directory or trusted."""
     path = config.get("buffer_file") if isinstance(config, dict) else None
-    if not isinstance(path, str):  # what else it may be, the agent refuses
+    if not isinstance(path, str):  # the agent rejects other types
         return {}
     if not Path(os.path.realpath(path)).is_relative_to(run.path):
         require_buffer_file(path, str(run.path), trust=trust)

@@ -1,4 +1,4 @@
-"""`velocirl runs`: what was trained here, and how it stands."""
+"""`velocirl runs`: list of the runs and their status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def runs(arguments: Sequence[str]) -> None:
-    """List the runs that are there, the newest first; a group of them is one entry."""
+    """List the existing runs, newest first; a group is one entry."""
     parser = Parser("runs [GROUP]", "List your runs, the newest first; a group of runs is one entry.")
     parser.add_argument("group", nargs="?", metavar="GROUP", help="List the runs of this group (default: all runs)")
     parser.add_argument("--json", action="store_true", help="Print JSON")
@@ -63,20 +63,20 @@ def runs(arguments: Sequence[str]) -> None:
 
 
 def _shown(text: str) -> str:
-    """A text of anybody's in one line of a table."""
+    """Escape untrusted text for one line of a table."""
     from rich.markup import escape
 
     return escape(printable(text))
 
 
 def say_age(created: datetime) -> str:
-    """How long ago that was: 12 s, 5 min, 3 h, 2 d."""
+    """Format the time since a date: 12 s, 5 min, 3 h, 2 d."""
     seconds = max((datetime.now(UTC) - created).total_seconds(), 0.0)
     return next((f"{seconds // unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), f"{seconds:.0f} s")
 
 
 def _find(name: str | None) -> list[dict[str, Any]]:
-    """The entries of a list: runs, and groups in the place of their newest run; or the runs of one group."""
+    """Return the entries of the list: runs, and groups in place of their newest run; or the runs of one group."""
     if name is not None:
         group = find_group(name)
         if group is None:
@@ -89,7 +89,7 @@ def _find(name: str | None) -> list[dict[str, Any]]:
 
 
 def _grouped(path: Path, runs: list[RunSummary]) -> dict[str, Any]:
-    """A group as one entry: its mean return, the steps of all, and its seeds."""
+    """Describe a group as one entry: its mean return, the total steps, and its seeds."""
     seeds = _in_order(runs)
     try:
         group = open_group(path)
@@ -115,7 +115,7 @@ def _grouped(path: Path, runs: list[RunSummary]) -> dict[str, Any]:
 
 
 def _in_order(runs: list[RunSummary]) -> list[dict[str, Any]]:
-    """The runs of a group by their seeds."""
+    """Describe the runs of a group, sorted by seed."""
     return sorted(map(_described, runs), key=lambda run: -1 if run["seed"] is None else run["seed"])
 
 

@@ -1,4 +1,4 @@
-"""The options of `velocirl train --help` in groups, those that people change most first."""
+"""Groups of options in `velocirl train --help`, most frequently changed ones first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 ENVIRONMENT, NETWORK, TABLE, LEARNING, RUNNING = "environment", "network", "table", "learning", "running"
-# In this order; a setting that no group names is one of learning, and comes after those that are named there.
+# In display order. Settings in no group are appended to the learning group.
 GROUPS: dict[str, tuple[str, ...]] = {
     ENVIRONMENT: (
         "num_envs", "data", "data_sha256", "scenario", "params", "preprocess", "skip", "stack", "workers", "check",
@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def grouped(config: type[Any], others: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The names of a configuration's settings, and of other options that a group names, by their groups."""
+    """Return the names of a configuration's settings, and of `others` that a group lists, by group."""
     settings = [field.name for field in dataclasses.fields(config)]
     known = {*settings, *others}
     found = {group: [name for name in names if name in known] for group, names in GROUPS.items()}

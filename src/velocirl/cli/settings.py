@@ -1,4 +1,4 @@
-"""The settings of a training run: from the command line, a TOML file and an environment's preset, in that order."""
+"""Settings of a training run: from the command line, a TOML file and the environment's preset, in that order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from velocirl.training.settings.words import other_names
 load_algorithms()
 
 DEFAULT_ALGORITHM = "ppo"
-# What a file may say beside the settings of the algorithm, and the type of each.
+# Keys of the file in addition to the algorithm's settings, and their types.
 PLAN: dict[str, type] = {
     "environment": str,
     "algorithm": str,
@@ -44,7 +44,7 @@ PLAN: dict[str, type] = {
     "target_return": float,
 }
 SCHEDULED = "; or give a schedule: linear, cosine, 0:3e-4,1:0"
-# What the command line may say beside them.
+# Options of the command line in addition to these.
 TRUST = "trust"
 OPTIONS: dict[str, dict[str, Any]] = {
     "seeds": {
@@ -81,7 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked to be trained; what was not said is None, or not among the values."""
+    """A training request; what was not given is None, or missing in `values`."""
 
     environment: str
     algorithm: type[Agent]
@@ -91,17 +91,17 @@ class Request:
     evaluate_every: int | None
     target_return: float | None
     run_dir: Path | None
-    seeds: int | None  # how many agents are trained, each with a seed of its own
+    seeds: int | None  # number of agents to train, each with its own seed
     json: bool
     quiet: bool
-    named_by: str | None  # the file that named the environment, where the command line did not
-    trust: bool  # whether what it names may run, whatever it is
+    named_by: str | None  # the file that named the environment, if the command line did not
+    trust: bool  # whether unknown code that it names may run
     exist: Exist = NEXT
-    given: Any = None  # the environment, where it was given as an object
+    given: Any = None  # the environment, if it was given as an object
 
 
 def read_request(arguments: Sequence[str]) -> Request:
-    """What a command line, and the file that it names, ask for; a mistake is a ValueError of one line."""
+    """Read a request from the command line and the file that it names; a mistake is a ValueError of one line."""
     first = Parser("train", add_help=False)
     first.add_argument("--algorithm", default=None)
     first.add_argument("--config", type=Path, default=None)
@@ -191,7 +191,7 @@ def _parser(algorithm: type[Agent]) -> Parser:
 
 
 def _environment_of(data: str | None) -> str | None:
-    """The environment that a data set was recorded in, where one is learnt from."""
+    """Return the environment that a dataset was recorded in, if one is given."""
     if data is None:
         return None
     environment = Dataset.load(data, check=False).info.environment
@@ -203,7 +203,7 @@ def _environment_of(data: str | None) -> str | None:
 
 
 def _other_names(algorithm: type[Agent]) -> dict[str, tuple[str, ...]]:
-    """What Stable-Baselines3 calls what is a setting here, or a part of the plan."""
+    """Return the names that Stable-Baselines3 uses for settings or parts of the plan."""
     return {**other_names(algorithm.Config), "total_timesteps": ("total_steps",)}
 
 
@@ -214,7 +214,7 @@ def _option(name: str) -> str:
 def add_settings(
     group: argparse._ArgumentGroup | Parser, config: type[Any], names: Sequence[str] | None = None
 ) -> None:
-    """Add an option for each field of a dataclass, or for those of some names; what it accepts is the field's type."""
+    """Add an option for each field of a dataclass, or for those in `names`; the field's type determines its values."""
     types, texts = get_type_hints(config, include_extras=True), descriptions(config)
     fields = {field.name: field for field in dataclasses.fields(config)}
     for field in fields.values() if names is None else map(fields.__getitem__, names):
@@ -231,12 +231,12 @@ def add_settings(
 
 
 def _accepts(kind: Any) -> dict[str, Any]:
-    """How argparse reads a value of a type."""
+    """Return argparse's keyword arguments for a value of a type."""
     if get_origin(kind) is Annotated:
         return {**_accepts(get_args(kind)[0]), "metavar": get_args(kind)[1]}
     if get_origin(kind) in (Union, UnionType):
         kinds = [one for one in get_args(kind) if one is not NoneType]
-        # What has a short form and a table is given by its short form here; the table is for files.
+        # A type with a short form and a table is given by the short form here; the table is for files.
         short = [one for one in kinds if get_origin(one) is not dict] or kinds
         if set(short) == {str, float}:
             return {"type": _number_or_text, "metavar": "X|TEXT"}
@@ -259,7 +259,7 @@ def _accepts(kind: Any) -> dict[str, Any]:
 
 
 def _any_value(text: str) -> Any:
-    """A value as JSON writes it, a number as Python does, or else text: 9.8, false, [5, 15], uniform(5, 15)."""
+    """Parse a value as JSON, a number as in Python, or else text: 9.8, false, [5, 15], uniform(5, 15)."""
     for read in (msgspec.json.decode, float):
         try:
             return read(text)
@@ -286,7 +286,7 @@ def _number_or_schedule(text: str) -> float | str:
 
 
 def _pair_of(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
-    """A reader of name=value."""
+    """Return a parser of name=value."""
 
     def read_pair(text: str) -> tuple[str, Any]:
         name, equals, value = text.partition("=")
@@ -301,7 +301,7 @@ def _pair_of(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
 
 
 class _Pairs(argparse.Action):
-    """Gathers name=value into a dict."""
+    """Action that collects name=value pairs in a dict."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ARG002
         names = [name for name, _ in values]
@@ -319,7 +319,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -> None:
-    """Refuse what no run has, and values of the wrong kind for those that are not settings of the algorithm."""
+    """Raise for unknown keys, and for values of the wrong type where the key is not a setting of the algorithm."""
     known = [*PLAN, *(field.name for field in dataclasses.fields(algorithm.Config))]
     for name, value in values.items():
         if name not in known:

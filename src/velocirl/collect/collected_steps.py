@@ -1,4 +1,4 @@
-"""Steps that collectors took, in the place of steps that are taken in this process."""
+"""Steps received from collector processes instead of taken in this process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from velocirl.program.task import Task
 
 
 class CollectedSteps:
-    """Receives steps round by round, or from collectors that run free, batch by batch."""
+    """Step source backed by collectors: receives paced rounds, or batches from free-running collectors."""
 
     in_kernels, on_host = False, True
-    envs = fleet = None  # collectors have them
+    envs = fleet = None  # they are in the collector processes
 
     def __init__(self, task: Task, device: Any, network: Any, ring: Any, max_steps: int) -> None:
         self._device, self._ring, self._network, self._task = device.on_host(), ring, network, task
@@ -46,7 +46,7 @@ class CollectedSteps:
 
     @property
     def log(self) -> Log:
-        """The episodes that ended in an iteration."""
+        """Log of the episodes that ended in this iteration."""
         return self.arrays.log
 
     def begin(self) -> None:
@@ -55,20 +55,20 @@ class CollectedSteps:
         self._begun, self._t = False, 0
 
     def explore(self, step: int, pace: Pace) -> None:
-        """Let collectors begin their rounds; they know by the pace how much to explore."""
+        """Start the collectors' rounds; `pace` decides how much they explore."""
         if not self._begun:
             self._begun, self._first = True, step
             self.collected.begin(pace, step)
 
     def step(self) -> None:
-        """Receive a round of all collectors, and count it."""
+        """Receive one round from all collectors and count it in the ring."""
         self.take_step()
         self._ring.advance()
 
     warm_up = step
 
     def take_step(self) -> None:
-        """Receive a round of all collectors; whoever calls counts it."""
+        """Receive one round from all collectors; the caller counts it."""
         ring, collected = self._ring, self.collected
         broken = collected.take(self._t, self._first, self._group, *self._written)
         for which in broken:
@@ -84,7 +84,7 @@ class CollectedSteps:
         self._t += 1
 
     def run_free(self, memory: Memory, pace: Pace, first: int) -> None:
-        """Run an iteration whose collectors run free."""
+        """Run one iteration with free-running collectors."""
         self._free.run(memory, pace, first, pace.rounds * self._copies)
 
     def enter(self, batch: Batch, position: int) -> None:
@@ -98,11 +98,11 @@ class CollectedSteps:
         self._add_up(batch.ended, batch.reported, batch.copies)
 
     def learnt(self, updates: int) -> None:
-        """Let collectors go on, after this many updates that were due."""
+        """Let collectors continue after the `updates` that were due."""
         self.collected.learnt(updates)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the random streams of actions; the inside of the environments cannot be saved."""
+        """Return the random streams of actions; the state of the environments cannot be saved."""
         arrays = self.arrays
         for own, given in zip((arrays.rng, arrays.noise), self.collected.streams, strict=True):
             self._device.store(own, given)
@@ -114,7 +114,7 @@ class CollectedSteps:
         self.collected.begin_anew(state["policy.rng"])
 
     def _add_up(self, ended: NDArray[np.bool_], reported: NDArray[np.float32], copies: NDArray[np.int64]) -> None:
-        """Add up what episodes cost that ended, where something is decided by them."""
+        """Add up finished episodes and their costs, if the algorithm decides something by them."""
         if self.arrays.sums is not None:
             add_logged(ended, self._task.costs_of(reported), copies, np.asarray(self.arrays.sums))
 

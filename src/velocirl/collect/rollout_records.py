@@ -1,4 +1,4 @@
-"""Rollout records: what is learnt from, in the memory of one device, with what was summed up and logged meanwhile."""
+"""Rollout records on one device, with their episode log and the sums for normalizers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from velocirl.engine.disk.saved import named, within
 from velocirl.program.rows.recording import Log
 from velocirl.program.task import Task
 
-WAITING = "waiting"  # before the names of the arrays of a rollout that was collected and not learnt from
+WAITING = "waiting"  # name prefix of a collected rollout that no update has used yet
 
 
 class RolloutRecords:
-    """The records of a rollout, its log, and the sums that normalizers take in."""
+    """Records of one rollout, its episode log, and the sums that update the normalizers."""
 
     def __init__(self, task: Task, device: Any, agents: int, state_size: int, cuts: int = 0) -> None:
-        """With room for the last frames of so many episodes that are cut off in it."""
+        """Allocate the arrays; `cuts` is the number of truncated episodes whose last frames fit."""
         config, inputs, zeros = task.config, task.encoding.inputs, device.zeros
         own = task.part.copies
         copies, times = agents * own, config.horizon + 1
@@ -36,9 +36,9 @@ class RolloutRecords:
                 rows, frames = times * copies, task.frames
                 pixels = 0 if frames is None else (rows + (frames.stack - 1) * copies + cuts) * frames.size
                 claim(rows * kind.itemsize + pixels, f"a rollout of {rows - copies:,} steps (num_envs, horizon)")
-            # Neighbouring copies lie side by side, as a GPU writes them.
+            # Neighboring environments are contiguous, as a GPU writes them.
             self.memory = device.records((times, copies), kind)
-            self.records = self.memory.transpose(1, 0)  # (copies, horizon + 1)
+            self.records = self.memory.transpose(1, 0)  # (environments, horizon + 1)
         self.film = None if task.frames is None else make_film(device, task.frames, config.horizon, copies, cuts)
         ends = agents, config.horizon, own
         self.log = Log(
@@ -47,21 +47,21 @@ class RolloutRecords:
         self.reported = zeros(task.report_rows, *ends)
         self.reward_sums = zeros(copies, 2, dtype=np.float64)
         self.observation_sums = zeros(copies if task.encoding.normalises else 0, 2, inputs, dtype=np.float64)
-        self.start_state = zeros(copies, state_size)  # what a recurrent network remembered before the first step
+        self.start_state = zeros(copies, state_size)  # recurrent state before the first step
         self._task, self._device = task, device
 
     def columns_for(self, function: Callable[..., Any], names: Sequence[str]) -> tuple[Callable[..., Any], Any]:
-        """A function over a copy's column in time, and its columns."""
+        """Return `function` over an environment's column in time, and the named columns."""
         rows, settings = narrow(self.records), self._device.shown(self._task.settings)
         return function, tuple(Shared(settings) if name == "settings" else rows[name] for name in names)
 
     def take_over(self, other: RolloutRecords) -> None:
-        """Copy another rollout, which may lie on the host."""
+        """Copy another rollout, which may be on the host."""
         for own, given in zip(self._arrays().values(), other._arrays().values(), strict=True):
             self._device.copy(own, given)
 
     def contents(self) -> dict[str, NDArray[Any]]:
-        """The rollout as a file can hold it, step by step; nothing where a number in it is none."""
+        """Return the rollout's arrays for a file, ordered by step; empty after a non-finite value."""
         arrays = {name: self._device.fetch(array) for name, array in self._arrays().items()}
         if arrays["fault"].any():
             return {}
@@ -69,7 +69,7 @@ class RolloutRecords:
         return named(WAITING, {**arrays, "records": records.view(np.uint8).reshape(len(records), -1)})
 
     def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
-        """Take what `contents` gave from a saved state; says whether it was there, and of this size."""
+        """Load the arrays of `contents` from a saved state. Returns whether they exist with these sizes."""
         given, own = within(WAITING, state), self._arrays()
         width = self.records.shape[0] * self.memory.dtype.itemsize
         if "records" not in given or given["records"].shape[1] != width:  # none, or of another learner's records
@@ -82,7 +82,7 @@ class RolloutRecords:
         return True
 
     def columns(self) -> Columns:
-        """The rollout as rings have it, where it lies on the host."""
+        """Return the rollout in the layout of rings; the records must be on the host."""
         film = self.film
         return columns_of(
             np.asarray(self.records), self.log, self.reported, self.reward_sums, self.observation_sums,
@@ -90,7 +90,7 @@ class RolloutRecords:
         )  # fmt: skip
 
     def _by_step(self, records: NDArray[Any]) -> NDArray[Any]:
-        """Records of the memory as a file has them, and the other way round."""
+        """Convert records from the memory's layout to the file's, or back."""
         return records.T if self._device.copies_first else records
 
     def _arrays(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Collectors of rollouts: the copies, what acts for them, and the rollout that is recorded of them.
+"""Rollout collectors: the environments, the acting network and the recorded rollout.
 
-How a step of all of them runs is the matter of subclasses: compiled for CPU threads, or launched over whole batches.
+Subclasses define how a step of all environments runs: compiled for CPU threads, or launched over whole batches.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from velocirl.program.task import Task
 
 
 class RolloutCollector:
-    """Collects rollouts by a network, which it may share with whoever learns.
+    """Collector of rollouts with a network, which it may share with the learner.
 
-    Copies are a fleet on the network's own device, or environments of Gymnasium's on the host. Those of several agents
-    lie one agent's after the other's. Normalizers do not change during a rollout.
+    Environments are a fleet on the network's device, or Gymnasium environments on the host. With several agents, the
+    environments of each agent are contiguous. Normalizers do not change during a rollout.
     """
 
-    least_cuts = 0  # of a copy's episodes for which there is room, where none is ever cut off
-    collected: Any = None  # what other processes bring
-    counters: Any = ()  # of the time that parts take, by worker, where that is known
+    least_cuts = 0  # truncations reserved per environment, if episodes are never truncated
+    collected: Any = None  # rollouts of collector processes
+    counters: Any = ()  # time counters of the parts by worker, where measured
 
     def __init__(self, task: Task, device: Any, network: Any, seeds: Sequence[Seeds]) -> None:
         config, part, inputs = task.config, task.part, task.encoding.inputs
@@ -41,7 +41,7 @@ class RolloutCollector:
         self.source = source = make_source(task, device, seeds)
         self.in_kernels, self.on_host = source.in_kernels, source.on_host
         self.envs, self.fleet, self.host = source.envs, source.fleet, source.host
-        here = self.here = device.on_host() if self.on_host else device  # where copies step
+        here = self.here = device.on_host() if self.on_host else device  # device of the environments
         self.agents, copies = len(seeds), len(seeds) * part.copies
         most = self._most_cuts()
         places = copies * most
@@ -49,7 +49,7 @@ class RolloutCollector:
         self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
         self.rng = here.put(np.concatenate([random.streams(one.policy, part.copies, part.first) for one in seeds]))
         self.memory, self.discounted = here.zeros(copies, network.state_size), here.zeros(copies)
-        # Where only those are valued that there are, frames become what the network reads when that is done.
+        # If only actual truncations are evaluated, their frames are converted to network inputs at that time.
         self.values_all = len(seeds) > 1 or (self.in_kernels and here.captures)
         self.cuts = Cuts(
             count=here.zeros(copies, dtype=np.int32),
@@ -66,15 +66,15 @@ class RolloutCollector:
 
     @abstractmethod
     def _run(self) -> None:
-        """Run them."""
+        """Run the operations of a rollout."""
 
     def collect(self) -> None:
-        """One rollout of all copies."""
-        self.source.begin()  # by the thread that will step them
+        """Collect one rollout of all environments."""
+        self.source.begin()  # on the thread that steps them
         self._run()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the environments, the policy's streams, the discounted returns and the state of the network."""
+        """Return the environments' state, the policy's streams, discounted returns and recurrent state."""
         fetch = self.here.fetch
         own = {"policy.rng": fetch(self.rng), "policy.discounted": fetch(self.discounted)}
         if self.network.state_size:
@@ -96,13 +96,13 @@ class RolloutCollector:
             here.store(self.memory, state["policy.state"])
 
     def acting(self, experience: Experience, inputs: Any, outputs: Any) -> Acting:
-        """What acts, by these rows of the network."""
+        """Return the arguments for acting with these input and output rows of the network."""
         here, (_, table) = self.here, command_for(self.task.source.action_space)
         clock, settings = here.zeros(1, dtype=np.int64), here.shown(self.task.settings)
         return Acting(inputs, outputs, outputs, experience.mask, self.rng, settings, clock, here.put(table))
 
     def recording(self, experience: Experience) -> Recording:
-        """What records."""
+        """Return the arguments for recording a rollout."""
         task, here, recorded = self.task, self.here, self.recorded
         records, film = recorded.records, recorded.film
         sight = Sight(
@@ -123,7 +123,7 @@ class RolloutCollector:
         return Recording(sight, rollout, self.cuts, recorded.log, recorded.reported)
 
     def _most_cuts(self) -> int:
-        """How often a copy's episodes may be cut off in a rollout."""
+        """Return how often an environment's episodes may be truncated in a rollout."""
         native = self.task.source.native
         if native is None:
             return self.horizon

@@ -17,7 +17,7 @@ from velocirl.program.task import Task
 
 
 class FleetSource:
-    """A compiled fleet, which steps where the networks are."""
+    """Compiled fleet on the device of the networks."""
 
     in_kernels = True  # whether steps are compiled, so that episodes are saved and restored
     on_host = False  # whether observations come from the host, while networks may be elsewhere
@@ -25,7 +25,7 @@ class FleetSource:
     host: Any = None
 
     def __init__(self, task: Task, device: Any, seeds: Sequence[Seeds]) -> None:
-        """Environments of several agents lie one agent's after the other's, each with the agent's own `seeds`."""
+        """Create the environments of all agents, contiguous by agent and seeded by each agent's `seeds`."""
         source, part, self._device = task.source, task.part, device
         count = len(seeds) * part.copies
         params = source.params_of(part.first + np.arange(count) % part.copies)
@@ -36,7 +36,7 @@ class FleetSource:
         self.experience: Experience = device.experience(self.fleet)
 
     def begin(self) -> None:
-        """The first episodes have begun already."""
+        """Do nothing: the first episodes have begun already."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the state of all environments."""
@@ -49,7 +49,7 @@ class FleetSource:
 
 
 class HostSource:
-    """Environments that Python steps: Gymnasium's, or tensors that were given and stay on the learner's device."""
+    """Environments that Python steps: Gymnasium's, or tensor environments on the learner's device."""
 
     in_kernels = False
     fleet: Any = None
@@ -69,7 +69,7 @@ class HostSource:
         self.host.begin()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return nothing: the inside of such environments cannot be saved."""
+        """Return an empty dict: the state of such environments cannot be saved."""
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

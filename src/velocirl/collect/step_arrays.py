@@ -1,4 +1,4 @@
-"""Arrays of steps into a replay buffer: random streams, exploration's noise, and the log of an iteration."""
+"""Arrays of steps into a replay buffer: random streams, exploration noise, and the log of an iteration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from velocirl.program.task import Task
 class StepArrays(NamedTuple):
     """Arrays with a row for each environment, on the device where these step."""
 
-    rng: Any  # (environments, 2) the streams of actions
+    rng: Any  # (environments, 2) random streams of actions
     noise: Any  # (environments, action size) kept by exploration from step to step
     log: Log
-    reported: Any  # (fields, agents, steps, environments of each)
-    sums: Any  # (environments, 1 + constraints) of the episodes that nothing was decided by yet; None if nothing is
+    reported: Any  # (fields, agents, steps, environments per agent)
+    sums: Any  # (environments, 1 + constraints) of episodes since the last decision; None without decisions
 
     def begin(self, device: Any) -> None:
         """Begin the log of an iteration."""
@@ -30,7 +30,7 @@ class StepArrays(NamedTuple):
         device.fill(self.reported, 0)
 
     def state(self, device: Any) -> dict[str, NDArray[Any]]:
-        """Return what decides the next steps."""
+        """Return the arrays that determine the next steps."""
         own = {"policy.rng": device.fetch(self.rng), "policy.noise": device.fetch(self.noise)}
         return own if self.sums is None else {**own, SUMS: device.fetch(self.sums)}
 

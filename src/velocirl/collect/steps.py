@@ -1,6 +1,6 @@
 """Steps into a replay buffer: environments, and the arrays of their steps, on any device.
 
-How a step runs, a backend says: `block.steps` binds it to units, `batch.steps` to launches.
+The backend defines how a step runs: `block.steps` binds it to units, `batch.steps` to launches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from velocirl.program.task import Task
 
 
 class Steps:
-    """Environments of this process, and what is logged of their steps."""
+    """Environments of this process and the log of their steps."""
 
     by_rounds = True  # whether the updates that are due follow each step of all environments
     collected = None  # there are no collectors
@@ -31,7 +31,7 @@ class Steps:
 
     @property
     def log(self) -> Log:
-        """The episodes that ended in an iteration."""
+        """Log of the episodes that ended in this iteration."""
         return self.arrays.log
 
     def begin(self) -> None:
@@ -40,14 +40,14 @@ class Steps:
         self.arrays.begin(self.here)
 
     def take_step(self) -> None:
-        """Let environments that Python steps take a step."""
+        """Step the environments that Python steps."""
         self.source.host.step()
 
     def learnt(self, updates: int) -> None:
-        """Nothing waits for updates."""
+        """Do nothing: no collectors wait for updates."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the environments and the arrays of their steps."""
+        """Return the state of the environments and the arrays of their steps."""
         return {**self.source.state(), **self.arrays.state(self.here)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Controllers that need no training, with the `predict` of a trained agent: to compare with, and to fall back on."""
+"""Controllers that need no training, with a trained agent's `predict`: baselines and fallbacks."""
 
 from velocirl.controllers.base_stock import BaseStock, Order
 from velocirl.controllers.constant import Constant

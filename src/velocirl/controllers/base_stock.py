@@ -1,4 +1,4 @@
-"""Base-stock control: order what is missing to a level, counting what is already on its way."""
+"""Base-stock control: order up to a level, counting what is already in transit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from velocirl.controllers.layout import Layout
 
 @dataclass(frozen=True)
 class Order:
-    """One decision of a base-stock policy: what the actuator orders lifts the inventory position to a level.
+    """One order of a base-stock policy: lifts the inventory position to a level through an actuator.
 
         order = gain * max(level - position, 0),   position = sum(plus) - sum(minus)
 
-    `plus` are signals such as stock on hand and goods in transit, `minus` those such as a backlog. The level is a
-    number, or the name of a signal that carries it; with a gain below 1 only a share of the gap is ordered at once.
+    `plus` are signals such as stock on hand and goods in transit, `minus` signals such as a backlog. The level is a
+    number, or the name of a signal that carries it. With a gain below 1, only a fraction of the gap is ordered at once.
     """
 
     actuator: str | int
@@ -38,7 +38,7 @@ class Order:
 
 
 class BaseStock(Controller):
-    """A base-stock policy (order-up-to) for each of several orders; other actuators stay at their `bias`."""
+    """Base-stock (order-up-to) policy for one or several orders; other actuators stay at their `bias`."""
 
     def __init__(self, *orders: Order, bias: Mapping[str | int, float] | None = None) -> None:
         if not orders:
@@ -53,7 +53,7 @@ class BaseStock(Controller):
         """Find the signals and actuators of all orders."""
         layout.require_numbers("BaseStock")
         width, count = (layout.observation.shape or (0,))[0], len(self.orders)
-        # The gap of each order as a linear function of the observation.
+        # Each order's gap as a linear function of the observation.
         self._weights, self._levels = np.zeros((width, count)), np.zeros(count)
         self._actuators = np.array([layout.actuator(order.actuator) for order in self.orders])
         if len(set(self._actuators.tolist())) < count:
@@ -70,7 +70,7 @@ class BaseStock(Controller):
         self._resting = by_actuator(layout, self.bias, "BaseStock", set(self._actuators.tolist()))
 
     def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[NDArray[Any], None]:  # noqa: ARG002
-        """What each copy orders."""
+        """Compute each environment's orders."""
         gaps = self._levels + np.asarray(observations, np.float64) @ self._weights
         actions = np.tile(self._resting, (len(gaps), 1))
         actions[:, self._actuators] = self._gains * np.maximum(gaps, 0.0)

@@ -1,4 +1,4 @@
-"""The controller that always does the same."""
+"""Controller with a constant action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.controllers.layout import Layout
 
 
 class Constant(Controller):
-    """The same action always: given as it is, by the names of actuators, or without one the middle of its bounds."""
+    """Constant action: passed as it is or by actuator names; by default the middle of the action bounds."""
 
     def __init__(self, action: Any = None) -> None:
         self._given = action
@@ -23,7 +23,7 @@ class Constant(Controller):
         return f"Constant({'' if self._given is None else self._given})"
 
     def settle(self, layout: Layout, environment: Any) -> None:  # noqa: ARG002 - as others need it
-        """Find the action in the action space."""
+        """Resolve the action in the action space."""
         space = layout.action
         if isinstance(self._given, Mapping) and isinstance(space, Box):
             self._action = by_actuator(layout, dict(self._given), "Constant", set()).astype(space.dtype)
@@ -37,5 +37,5 @@ class Constant(Controller):
             raise ValueError(f"{layout.id}: {self._given} is not an action; they are {space}")
 
     def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[Any, None]:  # noqa: ARG002
-        """That action for each copy."""
+        """Repeat the action for each environment."""
         return np.repeat(self._action[None], batch_size(self.layout.observation, observations) or 1, axis=0), None

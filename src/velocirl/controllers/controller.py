@@ -1,4 +1,4 @@
-"""What every controller is to its user: bound to an environment, and asked for actions as a trained agent is."""
+"""Base class of controllers: binding to an environment, and the `predict` of a trained agent."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from velocirl.controllers.layout import Layout, layout_of
 
 
 class Controller(ABC):
-    """A rule that chooses actions, with the `predict` of a trained agent.
+    """Rule that chooses actions, with a trained agent's `predict`.
 
-    It is written with the names of signals and actuators; `bind` finds them in an environment. The controller that is
-    shipped with an environment is bound to it, and `evaluate` and its like bind the one that they are given.
+    It is written with the names of signals and actuators; `bind` resolves them in an environment. A controller that an
+    environment ships with is already bound to it. `evaluate` and similar functions bind the controller that they are
+    passed.
     """
 
     _layout: Layout | None = None
 
     def bind(self, environment: Any) -> Self:
-        """The same controller for an environment: its id, an Environment, or copies of one as a VectorEnv."""
+        """Return a copy of the controller bound to an environment: an id, an Environment or a VectorEnv."""
         twin = copy.copy(self)
         twin._layout = layout_of(environment)
         twin.settle(twin._layout, environment)
@@ -32,7 +33,7 @@ class Controller(ABC):
 
     @property
     def layout(self) -> Layout:
-        """What it knows of its environment."""
+        """Spaces and names of the bound environment."""
         if self._layout is None:
             kind = type(self).__name__
             raise ValueError(f"this {kind} does not know its environment yet: {kind}(...).bind(environment)")
@@ -40,13 +41,14 @@ class Controller(ABC):
 
     @abstractmethod
     def settle(self, layout: Layout, environment: Any) -> None:
-        """Look up what it needs of the environment that it is bound to, and refuse one that does not fit."""
+        """Look up signals and actuators in the environment; raise if the controller does not fit it."""
 
     @abstractmethod
     def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[Any, Any]:
-        """Actions for a batch of observations, and what is to be remembered.
+        """Compute actions for a batch of observations; returns the actions and the next state.
 
-        `state` is what it gave last, and None in the beginning; `starts` says for each copy whether an episode begins.
+        `state` is the state returned by the previous call, None at first. `starts` marks the environments whose episode
+        begins.
         """
 
     def predict(
@@ -57,9 +59,10 @@ class Controller(ABC):
         deterministic: bool = True,  # noqa: ARG002 - as of a trained agent
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch; and the state after it, where there is one.
+        """Compute the action for one observation or the actions for a batch; returns them and the next state.
 
-        `state` is that of the step before, and None in the first; where `episode_start` is true, it is forgotten.
+        `state` is the state returned for the previous step, None for the first. It is reset where `episode_start` is
+        true.
         """
         space = self.layout.observation
         count = batch_size(space, observation)
@@ -77,12 +80,12 @@ class Controller(ABC):
 
 
 def bound(policy: Any, environment: Any) -> Any:
-    """A policy ready to act in an environment: a controller bound to it, anything else as it is."""
+    """Return a policy ready to act in an environment: controllers are bound, other policies returned as they are."""
     return policy.bind(environment) if hasattr(policy, "bind") else policy
 
 
 def batch_size(space: Space[Any], observation: Any) -> int | None:
-    """How many observations these are; None for a single one."""
+    """Return the number of observations in a batch; None for a single observation."""
     if isinstance(space, Dict):
         key = next(iter(space.spaces))
         return batch_size(space[key], observation[key])
@@ -97,7 +100,7 @@ def batch_size(space: Space[Any], observation: Any) -> int | None:
 
 
 def alone(observation: Any) -> Any:
-    """One observation as a batch."""
+    """Return one observation as a batch of 1."""
     if isinstance(observation, dict):
         return {key: alone(part) for key, part in observation.items()}
     if isinstance(observation, tuple):
@@ -106,7 +109,7 @@ def alone(observation: Any) -> Any:
 
 
 def first_of(actions: Any) -> Any:
-    """The first action of a batch."""
+    """Return the first action of a batch."""
     if isinstance(actions, dict):
         return {key: first_of(part) for key, part in actions.items()}
     if isinstance(actions, tuple):
@@ -115,13 +118,13 @@ def first_of(actions: Any) -> Any:
 
 
 def within(layout: Layout, actions: NDArray[np.float64]) -> NDArray[Any]:
-    """Actions as the action space has them: clipped to it, and of its type."""
+    """Clip actions to the action space's bounds and cast them to its dtype."""
     low, high = layout.bounds
     return np.clip(actions, low, high).astype(layout.action.dtype)
 
 
 def by_actuator(layout: Layout, values: dict[str | int, float], kind: str, moved: set[int]) -> NDArray[np.float64]:
-    """One number for each actuator: those that are given; the others must be among those that are `moved` otherwise."""
+    """Return one value per actuator from `values`; raise for actuators in neither `values` nor `moved`."""
     numbers = np.zeros(layout.action.shape or (), np.float64)
     given = {layout.actuator(name): float(value) for name, value in values.items()}
     low, high = layout.bounds

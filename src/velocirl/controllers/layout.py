@@ -1,4 +1,4 @@
-"""What a controller must know of its environment: which number of an observation is which signal, and what it moves."""
+"""Layout of an environment for controllers: indices of signals in observations and of actuators in actions."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from velocirl.engine.operating import action_seconds, seconds_by_row
 
 @dataclass(frozen=True)
 class Layout:
-    """The spaces of an environment, and the names in them."""
+    """Spaces of an environment, with the names of their elements."""
 
     id: str
     observation: gymnasium.Space[Any]
     action: gymnasium.Space[Any]
-    signals: tuple[str, ...] = ()  # the names of the elements of an observation, where it has names
+    signals: tuple[str, ...] = ()  # names of the observation's elements, if they have names
     actuators: tuple[str, ...] = ()
-    time_step: float | None = None  # s between two actions, where the environment declares it
+    time_step: float | None = None  # s between two actions, if the environment declares it
 
     def require_numbers(self, controller: str) -> None:
-        """Refuse an environment that is not measured and moved in numbers."""
+        """Raise unless observations and actions are flat Boxes."""
         for name, space in (("observations", self.observation), ("actions", self.action)):
             if not isinstance(space, Box) or len(space.shape) != 1:
                 raise ValueError(f"a {controller} needs {name} that are a flat Box; those of {self.id} are {space}")
 
     def signal(self, name: str | int) -> int:
-        """The place of a signal in an observation."""
+        """Return the index of a signal in an observation."""
         return self._place("signal", name, self.signals, (self.observation.shape or (0,))[0])
 
     def actuator(self, name: str | int) -> int:
-        """The place of an actuator in an action."""
+        """Return the index of an actuator in an action."""
         return self._place("actuator", name, self.actuators, (self.action.shape or (0,))[0])
 
     @property
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The least and the greatest action."""
+        """Lower and upper bounds of actions."""
         space: Any = self.action
         return space.low.astype(np.float64), space.high.astype(np.float64)
 
@@ -59,7 +59,7 @@ class Layout:
 
 
 def layout_of(environment: Any) -> Layout:
-    """The layout of an id, an Environment, or whatever has spaces: a Gymnasium environment or vector environment."""
+    """Return the layout of an id, an Environment, or any object with spaces, such as a Gymnasium environment."""
     native = native_of(environment)
     if native is not None:
         signals: Mapping[str, str] = getattr(native, "signals", {})
@@ -75,7 +75,7 @@ def layout_of(environment: Any) -> Layout:
 
 
 def _seconds_between(environment: Any, native: Environment) -> float | None:
-    """Return the time step of an environment, or of copies with parameters of their own; None where they differ."""
+    """Return the time step of an environment, or of environments with their own parameters; None if they differ."""
     copies = getattr(environment, "unwrapped", environment)
     if not hasattr(copies, "read"):
         return action_seconds(native)
@@ -84,7 +84,7 @@ def _seconds_between(environment: Any, native: Environment) -> float | None:
 
 
 def native_of(environment: Any) -> Environment | None:
-    """The compiled environment that is meant or whose copies these are, or None."""
+    """Return the compiled environment behind an id, an Environment or a vector environment, or None."""
     if isinstance(environment, (str, Environment)):
         return registry.find(environment)
     unwrapped = getattr(environment, "unwrapped", environment)

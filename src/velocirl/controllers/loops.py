@@ -1,4 +1,4 @@
-"""PID loops: what one loop is, the numbers of several, and how they respond to signals."""
+"""PID loops: declaration of one loop, the terms of several, and their response to signals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-INTEGRAL, FILTERED = 0, 1  # what is remembered of a loop: the sum of its errors, and what its derivative saw last
+INTEGRAL, FILTERED = 0, 1  # state of a loop: the integral of its errors, and its last filtered signal
 Table = Sequence[tuple[float, float]]
 
 
@@ -21,14 +21,15 @@ class Loop:
         e = setpoint - signal
         output = bias + forward + gain * (e + integral(e) / integral_time - derivative_time * d(signal)/dt)
 
-    between `low` and `high`, where nothing else is said the bounds of the action. A signal or an actuator is named, or
-    counted from 0; a setpoint is a number, or the name of a signal that carries it. Times are in seconds: without an
-    `integral_time` there is no integral; `filter_time` smooths the signal whose derivative is taken.
+    The output is limited to `low` and `high`, by default the bounds of the action. Signals and actuators are passed by
+    name or by index from 0. A setpoint is a number, or the name of a signal that carries it. Times are in seconds.
+    Without an `integral_time` there is no integral term; `filter_time` smooths the signal before its derivative is
+    taken.
 
-    Cascade: `setpoint=Loop("temperature", None, 350.0, gain=2.0)` lets an outer loop, which has no actuator, set it;
-    its output stays within the range of the inner signal. Feed-forward: `feed_forward={"inflow": 0.5}` adds half of a
-    signal. Gain scheduling: `schedule=("level", [(0.5, 2.0), (1.5, 0.8)])` multiplies the gain by a factor that is
-    interpolated between those at given values of a signal.
+    Cascade: in `setpoint=Loop("temperature", None, 350.0, gain=2.0)` an outer loop without an actuator computes the
+    setpoint; its output is limited to the inner signal's range. Feed-forward: `feed_forward={"inflow": 0.5}` adds half
+    of a signal. Gain scheduling: `schedule=("level", [(0.5, 2.0), (1.5, 0.8)])` multiplies the gain by a factor,
+    interpolated linearly between the given values of a signal.
     """
 
     signal: str | int
@@ -72,7 +73,7 @@ class Loop:
 
     @property
     def chain(self) -> Iterator[Loop]:
-        """The loops of a cascade, the outermost first, itself last."""
+        """Loops of a cascade, from the outermost to this one."""
         if isinstance(self.setpoint, Loop):
             yield from self.setpoint.chain
         yield self
@@ -93,7 +94,7 @@ class Loop:
 
 
 class Terms(NamedTuple):
-    """The numbers of all loops, (loops,) or, where copies have controllers of their own, (copies, loops)."""
+    """Terms of all loops, shape (loops,), or (environments, loops) if environments have their own controllers."""
 
     gain: NDArray[np.float64]
     integral_time: NDArray[np.float64]
@@ -104,19 +105,19 @@ class Terms(NamedTuple):
     high: NDArray[np.float64]
 
     def at(self, places: NDArray[np.int64]) -> Terms:
-        """Return the numbers of some loops."""
+        """Return the terms of the loops at `places`."""
         return Terms(*(column[..., places] for column in self))
 
 
 def respond(
     terms: Terms,
     time_step: float,
-    setpoints: NDArray[np.float64],  # (copies, loops)
-    signals: NDArray[np.float64],  # (copies, loops)
-    state: NDArray[np.float64] | None,  # (copies, loops, 2)
-    starts: NDArray[np.bool_],  # (copies,)
+    setpoints: NDArray[np.float64],  # (environments, loops)
+    signals: NDArray[np.float64],  # (environments, loops)
+    state: NDArray[np.float64] | None,  # (environments, loops, 2)
+    starts: NDArray[np.bool_],  # (environments,)
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The outputs of loops and what they remember; where an episode starts, nothing is remembered of another."""
+    """Compute the loops' outputs and their next state; the state is reset where an episode starts."""
     fresh = np.stack([np.zeros_like(signals), signals], axis=-1)
     before = fresh if state is None else np.where(starts[:, None, None], fresh, state)
     errors = setpoints - signals

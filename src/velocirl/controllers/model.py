@@ -1,4 +1,4 @@
-"""A fleet of copies as a model of a plant: set to any state, and asked what would come of actions."""
+"""Fleet as a model of a plant: set to any state, then stepped to predict the effect of actions."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.fleet import make_target
 
-# States that belong to observations: a function of a batch of them that gives fields of the state by name, or rows.
+# Estimator of states: maps a batch of observations to state fields by name, or to rows of the state record.
 Estimate = Callable[[Any], Any]
-Mismatch = Mapping[str, float] | None  # factors by which parameters of a model differ from those of the plant
+Mismatch = Mapping[str, float] | None  # factors by which the model's parameters differ from the plant's
 
 
 class FleetModel:
-    """Copies of an environment that no episode's time limit ends: branches of the plants whose future is asked for.
+    """Fleet without time limits: its environments are branches of the plants whose future is predicted.
 
-    Branches of one plant see the same random numbers, which are not the plant's own: what it will draw nobody knows.
+    Branches of one plant draw the same random numbers. They differ from the plant's own, whose future draws are
+    unknown.
     """
 
     def __init__(self, environment: Environment, branches: int, *, device: str = "cpu", seed: int = 0) -> None:
-        """`branches` is how many futures of each plant are looked at."""
+        """`branches` is the number of futures simulated per plant."""
         self.environment, self.branches = environment, branches
         self._device, self._seed, self._placed = device, seed, 0
-        self._targets: dict[int, Any] = {}  # by the number of plants that they have room for
+        self._targets: dict[int, Any] = {}  # by their capacity in plants
 
     def place(self, states: NDArray[Any], params: NDArray[Any]) -> None:
-        """Set all branches to the present states of plants, (plants,) records."""
+        """Set all branches to the current states of plants; `states` and `params` have shape (plants,)."""
         self._placed += 1
         self._allot(len(states), self._placed)
         for name, rows in (("state", states), ("params", params)):
             self._spread(name, rows)
 
     def rewind(self) -> None:
-        """Let branches see the same random numbers as in the beginning, so that the same again gives the same."""
+        """Restart the sequence of random streams, so that repeated calls give repeated results."""
         self._placed = 0
 
     def begin(self, plants: int, params: Mapping[str, Any] | None = None, *, draw: int = 0) -> None:
-        """Begin an episode in a number of plants, all branches of one alike; the same `draw` gives the same starts."""
+        """Begin one episode per plant, the same in all its branches; equal `draw` gives equal starts."""
         self._allot(plants, draw)
         self._spread("params", self.environment.params.rows(plants, params))
         self._target.begin(np.ones(len(self.alive), np.bool_))
 
     def step(self, actions: NDArray[Any]) -> Outcome:
-        """All branches take a step, with actions (plants * branches, ...); of those that ended nothing counts."""
+        """Step all branches with actions (plants * branches, ...); ignore results of branches that have ended."""
         copies, used = self._target.copies, self._plants * self.branches
         copies.action[:used] = actions
         self._target.advance()
@@ -59,11 +60,11 @@ class FleetModel:
 
     @property
     def observation(self) -> NDArray[Any]:
-        """What all branches see now."""
+        """Current observations of all branches."""
         return self._target.copies.observation[: self._plants * self.branches]
 
     def _allot(self, plants: int, draw: int) -> None:
-        """Have copies for so many plants, or some more: twice as many at most, so that few fleets are ever made."""
+        """Reserve a fleet for `plants` plants, with capacity rounded up to a power of 2 to create few fleets."""
         self._plants = plants
         self._room = 1 << (plants - 1).bit_length()
         if self._room not in self._targets:
@@ -76,25 +77,25 @@ class FleetModel:
         self.alive = np.ones(len(self._target.copies.reward), np.bool_)
 
     def _spread(self, name: str, rows: NDArray[Any]) -> None:
-        """Give each branch the row of its plant; what is more than the plants goes with the last of them."""
+        """Copy each plant's row to its branches; spare capacity repeats the last plant's row."""
         array = getattr(self._target.copies, name)
         places = np.minimum(np.arange(self._room), self._plants - 1)
         array.reshape(self._room, self.branches, *array.shape[1:])[...] = rows[places][:, None]
 
 
 class Outcome(NamedTuple):
-    """What came of a step."""
+    """Result of one step."""
 
-    alive: NDArray[np.bool_]  # (branches,) whether the episode was still going on before it
+    alive: NDArray[np.bool_]  # (branches,) whether the episode was ongoing before the step
     reward: NDArray[np.float32]  # (branches,)
     costs: NDArray[np.float32]  # (branches, constraints)
 
 
 def judged(steps: list[Outcome], gamma: float = 1.0) -> NDArray[np.float64]:
-    """How good each branch is: its return, less the range of all returns for each constraint violated in a step.
+    """Score each branch: its return, minus the range of all returns for each constraint violated in a step.
 
-    A branch that ended early, or whose reward is no number, goes on with the worst reward of any branch, but nothing
-    better than 0, and with the costs of its last step: so an end is never a way out.
+    A branch that ends early, or whose reward is not finite, continues with the worst reward of any branch, at most 0.
+    It also continues with the costs of its last step. Ending an episode therefore never pays.
     """
     rewards = np.stack([step.reward for step in steps]).astype(np.float64)  # (steps, branches)
     counts = np.stack([step.alive for step in steps]) & np.isfinite(rewards)
@@ -107,12 +108,12 @@ def judged(steps: list[Outcome], gamma: float = 1.0) -> NDArray[np.float64]:
 
 
 class Readings:
-    """Where the states of plants come from: copies that can be read, or a function of what is observed."""
+    """Source of plant states: readable environments, or an estimator applied to observations."""
 
     def __init__(
         self, environment: Any, model: str | Environment | None, estimate: Estimate | None, mismatch: Mismatch, who: str
     ) -> None:
-        """`environment` is what a controller is bound to, `model` another one that stands for it."""
+        """`environment` is the one that the controller is bound to; `model` replaces it as the model."""
         found = native_of(environment) if model is None else native_of(model)
         if found is None:
             raise ValueError(f"a {who} needs a compiled environment as its model: model=an id or an Environment")
@@ -122,7 +123,7 @@ class Readings:
         self._plant = plant if hasattr(plant, "read") and model is None else None
 
     def read(self, observations: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The states and the parameters of the plants that are observed so, the latter as wrong as they are to be."""
+        """Return the states and parameters of the observed plants; `mismatch` is applied to the parameters."""
         environment, count = self.environment, len(observations)
         if self._estimate is not None:
             states = _rows(environment, self._estimate(observations), count)
@@ -141,7 +142,7 @@ class Readings:
 
 
 def _rows(environment: Environment, given: Any, count: int) -> NDArray[Any]:
-    """States as rows of the record."""
+    """Return states as rows of the state record."""
     if isinstance(given, Mapping):
         return environment.state.rows(count, given)
     rows = np.asarray(given)
@@ -151,7 +152,7 @@ def _rows(environment: Environment, given: Any, count: int) -> NDArray[Any]:
 
 
 def mistaken(environment: Environment, params: NDArray[Any], mismatch: Mismatch) -> NDArray[Any]:
-    """Parameters of which some are multiplied by a factor, as far as their bounds go."""
+    """Multiply some parameters by their mismatch factors in place, clipped to their bounds."""
     record = environment.params
     for name, factor in (mismatch or {}).items():
         if name not in record.fields:

@@ -1,4 +1,4 @@
-"""Model predictive control by sampling: a fleet of copies tries thousands of futures, the best are averaged."""
+"""Model predictive control by sampling: a fleet simulates thousands of futures; the best are averaged."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from velocirl.controllers.layout import Layout
 from velocirl.controllers.model import Estimate, FleetModel, Mismatch, Readings, judged
 from velocirl.engine.environment import Environment
 
-NARROWER = 0.5  # the deviation of each iteration, as a share of that of the one before
-FINEST = 0.01  # the least deviation that is tried, as a share of the greatest
+NARROWER = 0.5  # standard deviation of each iteration, as a fraction of the previous one's
+FINEST = 0.01  # smallest standard deviation tried, as a fraction of the largest
 
 
 class MPPI(Controller):
-    """Model predictive path integral control (Williams et al., 2017), with the fleet of copies as its model.
+    """Model predictive path integral control (Williams et al., 2017), with a fleet as its model.
 
-    At each decision `samples` sequences of actions around the plan of the last one are simulated for `horizon` steps,
-    from the plant's present state. The new plan is the mean of the best, weighted by exp(return / temperature); with
-    more `iterations` it is refined around that. A sequence that violates a constraint is worse than any other.
+    Each decision simulates `samples` action sequences around the previous plan for `horizon` steps from the plant's
+    current state. The new plan is the mean of the best, weighted by exp(return / temperature). Further `iterations`
+    refine the plan around that mean. A sequence that violates a constraint is worse than any other.
 
-    The state is read from the copies that it is bound to (`evaluate` does that), or comes from `estimate`, a function
-    that gives fields of the state for a batch of observations. The model is exact, unless `mismatch` has factors for
-    some of its parameters by name.
+    The state is read from the environments that the controller is bound to (`evaluate` binds it). Otherwise `estimate`
+    computes it: a function from a batch of observations to state fields. The model is exact, unless `mismatch` has
+    factors for some of its parameters by name.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class MPPI(Controller):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        """`elites` is the share of sequences that are averaged, `temperature` relative to the range of their returns.
+        """`elites` is the fraction of sequences averaged; `temperature` is relative to the range of their returns.
 
-        `spread` is the deviation of what is tried, as a share of the range of an action, and `smoothness` its
+        `spread` is the standard deviation of the samples, as a fraction of an action's range. `smoothness` is their
         correlation from one step to the next.
         """
         for name, value in (("horizon", horizon), ("samples", samples), ("iterations", iterations)):
@@ -61,14 +61,14 @@ class MPPI(Controller):
         self.horizon, self.samples, self.iterations, self.gamma = horizon, samples, iterations, gamma
         self._spread, self._smoothness, self._temperature = spread, smoothness, temperature
         self._best = max(1, min(samples, round(elites * samples)))
-        # Some sequences go far from the plan and some hardly leave it: nobody needs to know how good it is already.
+        # Scales range from tiny to full: it is unknown how good the plan is already.
         self._scales = np.geomspace(FINEST, 1.0, samples, dtype=np.float32)
         self._scales[0] = 0.0  # the plan itself
         self._model_of, self._estimate, self._mismatch = model, estimate, mismatch
         self._seed, self._device = seed, device
 
     def settle(self, layout: Layout, environment: Any) -> None:
-        """Make the model; it is compiled with the first decision."""
+        """Build the model; it is compiled at the first decision."""
         layout.require_numbers("MPPI")
         self._low, self._high = (bound.astype(np.float32) for bound in layout.bounds)
         if not (np.isfinite(self._low).all() and np.isfinite(self._high).all()):
@@ -84,9 +84,9 @@ class MPPI(Controller):
         starts: NDArray[np.bool_],
         masks: Any,  # noqa: ARG002
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The first action of each copy's plan; remembered are the plans, (copies, horizon, actuators)."""
+        """Return the first actions of the plans, and as state the plans (environments, horizon, actuators)."""
         if state is None:
-            self._generator = np.random.default_rng(self._seed)  # so that the same again gives the same
+            self._generator = np.random.default_rng(self._seed)  # so that a repeated run gives the same actions
             self._model.rewind()
         states, params = self._readings.read(observations)
         middle = (self._low + self._high) / 2.0
@@ -102,7 +102,7 @@ class MPPI(Controller):
     def _refine(
         self, states: NDArray[Any], params: NDArray[Any], plans: NDArray[np.float32], deviation: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Better plans than these, (plants, horizon, actuators)."""
+        """Return improved plans, (plants, horizon, actuators)."""
         tried = self._try(plans, deviation)
         returns = self._simulate(states, params, tried)
         chosen = np.argpartition(returns, -self._best, axis=1)[:, -self._best :]
@@ -114,7 +114,7 @@ class MPPI(Controller):
         return np.einsum("ps,phsa->pha", weights, sequences)
 
     def _try(self, plans: NDArray[np.float32], deviation: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Sequences around the plans, (horizon, plants, samples, actuators); the first is the plan itself."""
+        """Sample sequences around the plans, (horizon, plants, samples, actuators); sample 0 is the plan itself."""
         plants, horizon, width = plans.shape
         noise = self._generator.standard_normal((horizon, plants, self.samples, width), np.float32)
         keep = np.float32(self._smoothness)
@@ -127,7 +127,7 @@ class MPPI(Controller):
     def _simulate(
         self, states: NDArray[Any], params: NDArray[Any], tried: NDArray[np.float32]
     ) -> NDArray[np.float64]:  # (plants, samples)
-        """What is to be had by each sequence."""
+        """Simulate the sequences and return their scores."""
         self._model.place(states, params)
         steps = [self._model.step(actions) for actions in tried.reshape(self.horizon, -1, tried.shape[-1])]
         return judged(steps, self.gamma).reshape(len(states), self.samples)

@@ -1,4 +1,4 @@
-"""PID control: one loop for each actuator, alone or in a cascade, with feed-forward and scheduled gains."""
+"""PID control: one loop per actuator, single or cascaded, with feed-forward and gain scheduling."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class PID(Controller):
-    """PID control of one or several loops, `time_step` seconds between two actions.
+    """PID control of one or several loops, with `time_step` seconds between two actions.
 
-    The derivative is that of the measurement, so that a new setpoint gives no kick. A loop at a limit integrates no
-    further in the direction of that limit (anti-windup). Actuators without a loop stay at their `bias`. A PID that
-    `tune` gives has its fresh episodes in `validation`.
+    The derivative acts on the measurement, so a new setpoint causes no kick. A loop at a limit stops integrating toward
+    that limit (anti-windup). Actuators without a loop stay at their `bias`. After `tune`, `validation` holds the
+    results of fresh episodes.
     """
 
     validation: Validation | None = None
@@ -36,7 +36,7 @@ class PID(Controller):
             if loop.actuator is None:
                 raise ValueError(f"{loop._title}: only the outer loop of a cascade has no actuator: name one")
         self.loops, self.time_step, self.bias = loops, float(time_step), dict(bias or {})
-        # All loops, those of a cascade one after the other: an outer one stands before the loop whose setpoint it is.
+        # All loops; an outer loop of a cascade directly precedes the loop whose setpoint it computes.
         self.stages = tuple(stage for loop in loops for stage in loop.chain)
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class PID(Controller):
             for k, one in enumerate(stages)
             if one.schedule is not None
         ]
-        # Loops that respond together: no setpoint of theirs is the output of another of them.
+        # Loops of equal depth respond together: none of their setpoints is another's output.
         depths = np.array([len(list(stage.chain)) - 1 for stage in stages])
         self._rounds = [np.flatnonzero(depths == depth) for depth in range(depths.max() + 1)]
         columns = {name: np.array([getattr(one, name) for one in stages], np.float64) for name in Terms._fields}
@@ -80,7 +80,7 @@ class PID(Controller):
         self.terms = Terms(**columns)
 
     def _limits(self, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bounds of what each loop moves: of an actuator, or of the signal that an outer loop sets."""
+        """Return the bounds of each loop's output: of its actuator, or of the signal that an outer loop sets."""
         space: Any = layout.observation
         low, high = np.full(len(self.stages), -np.inf), np.full(len(self.stages), np.inf)
         low[self._driving], high[self._driving] = (limits[self._actuators] for limits in layout.bounds)
@@ -97,7 +97,7 @@ class PID(Controller):
         starts: NDArray[np.bool_],
         masks: Any = None,  # noqa: ARG002
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The outputs of all loops; remembered is (copies, loops, 2)."""
+        """Compute the outputs of all loops; the state has shape (environments, loops, 2)."""
         _, signals = self.read(observations)
         if np.isnan(signals).any():
             copy, loop = np.argwhere(np.isnan(signals))[0]
@@ -107,7 +107,7 @@ class PID(Controller):
     def control(
         self, terms: Terms, observations: Any, state: NDArray[np.float64] | None, starts: NDArray[np.bool_]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Compute actions with the given numbers of all loops."""
+        """Compute actions with the given terms of all loops."""
         setpoints, signals = self.read(observations)
         terms = self._adapted(terms, np.asarray(observations, np.float64))
         outputs, after = np.zeros(signals.shape), np.zeros((*signals.shape, 2))
@@ -123,7 +123,7 @@ class PID(Controller):
         return within(self.layout, actions), after
 
     def _adapted(self, terms: Terms, seen: NDArray[np.float64]) -> Terms:
-        """Return the numbers of loops with feed-forward in their bias and scheduled gains, (copies, loops)."""
+        """Return terms with feed-forward added to the bias and gains scheduled, (environments, loops)."""
         if not (self._forward or self._schedules):
             return terms
         shape = (len(seen), len(self.stages))
@@ -135,13 +135,13 @@ class PID(Controller):
         return terms._replace(gain=gain, bias=bias)
 
     def tune(self, environment: Any, **options: Any) -> PID:
-        """The same loops with gains and times that are better in an environment, see `tuning.tuned`."""
+        """Return a PID with the same loops and better gains and times for an environment, see `tuning.tuned`."""
         from velocirl.controllers.tuning import tuned  # which needs fleets
 
         return tuned(self, environment, **options)
 
     def read(self, observations: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return setpoint and signal of each loop, (copies, loops); setpoints from an outer loop are 0."""
+        """Return each loop's setpoint and signal, (environments, loops); setpoints from an outer loop are 0."""
         seen = np.asarray(observations, np.float64)
         signals = seen[:, self._signals]
         setpoints = np.broadcast_to(self._setpoints, signals.shape).copy()

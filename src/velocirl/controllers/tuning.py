@@ -1,4 +1,4 @@
-"""Automatic tuning of a PID: a search over its gains and times, with a fleet of copies that try them all at once."""
+"""Automatic PID tuning: a search over gains and times, with a fleet that tries all candidates at once."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from velocirl.controllers.model import FleetModel, Outcome, judged
 from velocirl.controllers.pid import PID, Terms
 from velocirl.engine.environment import Environment
 
-ELITES = 0.125  # the share of candidates from which the next ones are drawn
-LEAST = 0.02  # the deviation, of logarithms, below which the search does not narrow
-FINALISTS = 8  # candidates that are judged again on fresh starts
+ELITES = 0.125  # fraction of candidates from which the next are sampled
+LEAST = 0.02  # minimum standard deviation of the logarithms: the search does not narrow below it
+FINALISTS = 8  # candidates that are evaluated again on fresh starts
 SEARCHED = ("gain", "integral_time", "derivative_time")
 OBJECTIVES = ("return", "error")
 
 
 class Validation(NamedTuple):
-    """Episodes of a tuned PID from starts that took no part in its choice."""
+    """Results of a tuned PID in episodes from starts that were not used to choose it."""
 
     episodes: int
     mean_return: float
     violating: int  # episodes in which a constraint was violated
-    stopped: int  # episodes that a critical constraint ended
+    stopped: int  # episodes ended by a critical constraint
 
 
 def tuned(
@@ -45,16 +45,16 @@ def tuned(
     seed: int = 0,
     device: str = "cpu",
 ) -> PID:
-    """Return a PID with the same loops, and gains and times that are better in an environment; its seed repeats it.
+    """Return a PID with the same loops and better gains and times for an environment; reproducible with `seed`.
 
-    It searches by cross-entropy (Rubinstein, 1999) in logarithms: in each round a fleet of candidates plays `episodes`
-    from fresh starts, and the next are drawn around the best. `spread` is the deviation of the first ones from the PID
-    that is given; signs stay, and so does what is 0 or infinite: a PI controller stays one. The objective is the
-    "return", where a violated constraint outweighs everything; or the "error", its integral over all loops. Episodes
-    last `steps`, or as long as the environment says.
+    The cross-entropy method (Rubinstein, 1999) searches in logarithms. In each round a fleet of candidates plays
+    `episodes` from fresh starts, and the next candidates are sampled around the best. `spread` is the standard
+    deviation of the first candidates around the given PID. Signs stay, and so do values that are 0 or infinite: a PI
+    controller stays one. The objective is "return", where a violated constraint outweighs everything, or "error": the
+    error integral over all loops. Episodes last `steps`, by default the environment's time limit.
 
-    The best of the last rounds and the PID that was given are then judged on `validation` fresh starts, and the winner
-    on as many others: its `validation` has the counts, and a warning names violations.
+    The best of the last round and the given PID are then compared on `validation` fresh starts. The winner plays as
+    many others: its `validation` has the counts, and a warning reports violations.
     """
     native = native_of(environment)
     if native is None:
@@ -81,7 +81,7 @@ def tuned(
     best, elites = mean, mean[None]
     for number in range(rounds):
         drawn = mean + deviation * generator.standard_normal((candidates, *start.shape)) * searched
-        drawn[0] = best  # so that what was found is compared with what is tried now
+        drawn[0] = best  # the best of the last round competes with the new samples
         scores = search.scores(start * np.exp(drawn), episodes, draw=number)
         order = np.argsort(scores)[::-1][: max(2, round(ELITES * candidates))]
         best, elites = drawn[order[0]], drawn[order]
@@ -98,7 +98,7 @@ def tuned(
 
 
 class _Search:
-    """Candidates at play: their scores, and the count of violations of one."""
+    """Simulation of candidates: scores all of them, and counts the violations of one."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Search:
         self._scale: NDArray[np.float64] | None = None
 
     def scores(self, numbers: NDArray[np.float64], episodes: int, *, draw: int) -> NDArray[np.float64]:
-        """Return how good each of (candidates, loops, 3) numbers is over the same fresh starts."""
+        """Return the score of each of (candidates, loops, 3) numbers, all over the same fresh starts."""
         played, errors = self._play(numbers, episodes, draw)
         if self._objective == "error":
             if self._scale is None:
@@ -127,7 +127,7 @@ class _Search:
         return scores.reshape(episodes, len(numbers)).mean(axis=0)
 
     def validated(self, numbers: NDArray[np.float64], episodes: int, *, draw: int) -> Validation:
-        """Return what became of one candidate in fresh episodes."""
+        """Return the results of one candidate in fresh episodes."""
         played, _ = self._play(numbers[None], episodes, draw)
         alive = np.stack([one.alive for one in played])
         rewards = np.where(alive, np.stack([one.reward for one in played]), 0.0).astype(np.float64)
@@ -152,7 +152,7 @@ class _Search:
 
 
 def _warn(environment: Environment, found: Validation) -> None:
-    """Warn where the winner of a search violates constraints from fresh starts."""
+    """Warn if the winner of a search violates constraints from fresh starts."""
     if not found.violating:
         return
     stops = f", and {found.stopped} ended by a critical one" if found.stopped else ""
@@ -164,13 +164,13 @@ def _warn(environment: Environment, found: Validation) -> None:
 
 
 def _terms(pid: PID, numbers: NDArray[np.float64], episodes: int) -> Terms:
-    """The numbers of candidates, (candidates, loops, 3), as those of all copies; each candidate plays all episodes."""
+    """Return the terms of all environments for numbers (candidates, loops, 3); each candidate plays all episodes."""
     columns = {name: np.tile(numbers[..., k], (episodes, 1)) for k, name in enumerate(SEARCHED)}
     return pid.terms._replace(**columns)
 
 
 def _play(pid: PID, model: FleetModel, terms: Terms, length: int) -> tuple[list[Outcome], NDArray[np.float64]]:
-    """What came of each step, and the integral of each loop's error, (copies, loops)."""
+    """Simulate; returns the result of each step, and each loop's error integral, (environments, loops)."""
     count = len(terms.gain)
     played, state, starts = [], None, np.zeros(count, np.bool_)
     errors, worst = np.zeros(terms.gain.shape), np.zeros(terms.gain.shape)
@@ -181,7 +181,7 @@ def _play(pid: PID, model: FleetModel, terms: Terms, length: int) -> tuple[list[
         setpoints, signals = pid.read(model.observation)
         error, goes_on = np.abs(setpoints - signals), model.alive[:count, None]
         worst = np.where(goes_on, np.maximum(worst, error), worst)
-        errors += np.where(goes_on, error, worst) * pid.time_step  # an episode that ended goes on with its worst
+        errors += np.where(goes_on, error, worst) * pid.time_step  # an ended episode continues with its worst error
         if not model.alive.any():
             break
     return played, np.nan_to_num(errors, nan=np.inf)

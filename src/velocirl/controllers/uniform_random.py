@@ -1,4 +1,4 @@
-"""The controller that does anything: what every other must beat."""
+"""Random controller: the baseline that every policy must beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.controllers.layout import Layout
 
 
 class Random(Controller):
-    """Actions drawn uniformly from the action space, of those that are legal; the same again with the same seed."""
+    """Actions sampled uniformly from the action space, legal ones only; reproducible with a seed."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._seed = seed
@@ -24,16 +24,16 @@ class Random(Controller):
         return f"Random({'' if self._seed is None else self._seed})"
 
     def settle(self, layout: Layout, environment: Any) -> None:  # noqa: ARG002 - as others need it
-        """Draw from a space of its own: whoever seeds one changes what is drawn next."""
+        """Copy and seed the action space: seeding a shared space would change later samples."""
         self._space = copy.deepcopy(layout.action)
         self._space.seed(self._seed)
         self._batches: dict[int, Space[Any]] = {}
 
     def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[Any, None]:  # noqa: ARG002
-        """An action for each copy."""
+        """Sample an action for each environment."""
         space, count = self._space, len(starts)
         if masks is None:
-            if count not in self._batches:  # thousands of copies are drawn for at once
+            if count not in self._batches:  # batched, since thousands of environments may be sampled at once
                 self._batches[count] = batch_space(space, count)
                 self._batches[count].seed(self._seed)
             return self._batches[count].sample(), None

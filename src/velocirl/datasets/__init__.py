@@ -1,1 +1,1 @@
-"""Making data sets and carrying them: recording, levels, other layouts, historians, figures."""
+"""Dataset creation and exchange: recording, levels, other file layouts, historians, summaries and plots."""

@@ -1,4 +1,4 @@
-"""Steps of many copies at once, put in order as whole episodes."""
+"""Steps of many environments, sorted into whole episodes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.action_parts import parts_of
 
 Array = NDArray[Any]
-COPY = "copy"  # the column of numbers of copies, which no data set has
+COPY = "copy"  # column of environment indices, which datasets do not have
 
 
 class Steps:
-    """What copies did, step by step, until it is handed on as episodes; those that are under way stay here."""
+    """Buffer of environment steps, taken out as finished episodes; ongoing episodes stay here."""
 
     def __init__(self, info: DatasetInfo, wanted: Mapping[str, Column], copies: int, room: int) -> None:
-        """Room for so many steps of each copy."""
+        """Allocate `room` steps for each environment."""
         self._info, self._copies, self._room = info, copies, room
         self._rows = {name: np.empty((room, copies, *one.shape), one.dtype) for name, one in wanted.items()}
         self._ends = np.zeros((room, copies), np.bool_)
@@ -32,18 +32,18 @@ class Steps:
 
     @property
     def full(self) -> bool:
-        """Whether there is room for no other step."""
+        """Whether no further step fits."""
         return self._count == self._room
 
     @property
     def open_bytes(self) -> int:
-        """What the episodes that are under way take, as of the last time that others were taken."""
+        """Bytes of the ongoing episodes, as of the last `take`."""
         return sum(column.nbytes for column in self._open.values())
 
     def add(self, observations: Any, actions: Any, numbers: Mapping[str, Array], kept: Any = True) -> None:
-        """What copies saw and did, and the rewards, costs and ends that followed; call `final` where one ended.
+        """Add one step: observations, actions, rewards, costs and episode ends; call `final` if an episode ended.
 
-        Of copies that are not `kept`, the step is left out.
+        Steps of environments that are not `kept` are dropped.
         """
         row = self._count
         self._kept[row] = kept
@@ -59,7 +59,7 @@ class Steps:
         self._count += 1
 
     def final(self, observations: Any) -> None:
-        """The last observations of the episodes that ended with the step that was added last."""
+        """Add the final observations of the episodes that ended with the last added step."""
         ended = np.flatnonzero(self._ends[self._count - 1])
         for part in parts_of(self._info.observation_space):
             found = self._final[column_name(OBSERVATIONS, part)]
@@ -69,10 +69,10 @@ class Steps:
                 found.append(np.asarray(inside(observations, part.path))[ended])
 
     def cut(self, observations: Any) -> None:
-        """Cut off all episodes that are under way after the step that was added last, at what is seen now."""
+        """Truncate all ongoing episodes after the last added step; `observations` are their final ones."""
         row = self._count - 1
         going = ~self._ends[row]
-        # Final observations come in the order of steps and copies, so those of this step are made anew.
+        # Final observations are ordered by step and environment, so this step's are rebuilt.
         for part in parts_of(self._info.observation_space):
             name = column_name(OBSERVATIONS, part)
             now = np.array(inside(observations, part.path))
@@ -83,7 +83,7 @@ class Steps:
         self._ends[row] = True
 
     def take(self) -> dict[str, Array]:
-        """The episodes that are over, copy by copy, as the columns of a data set."""
+        """Take out the finished episodes, environment by environment, as the columns of a dataset."""
         count, copies = self._count, self._copies
         rows = {name: one[:count].reshape(count * copies, *one.shape[2:]) for name, one in self._rows.items()}
         rows[COPY] = np.tile(np.arange(copies), count)
@@ -94,7 +94,7 @@ class Steps:
         kept = np.concatenate([np.ones(len(self._open[COPY]), np.bool_), self._kept[:count].reshape(-1)])
         order = order[kept[order]]
         rows, final_place, ended = {name: one[order] for name, one in rows.items()}, final_place[order], ended[order]
-        # A run of steps ends with its episode, or with its copy: then the episode is under way.
+        # A run of steps ends with its episode or its environment; in the second case the episode is ongoing.
         stops = ended | np.append(np.diff(rows[COPY]) != 0, True)[: len(ended)]
         run = np.cumsum(stops) - stops
         over = ended[np.flatnonzero(stops)][run] if len(run) else np.zeros(0, np.bool_)
@@ -118,7 +118,7 @@ class Steps:
 
 
 def first_steps(columns: dict[str, Array], steps: int) -> dict[str, Array]:
-    """The first steps of the columns of a data set; the last episode of them is cut off, where it went on."""
+    """Return the first `steps` steps of a dataset's columns; an episode that continues is truncated there."""
     starts = columns["starts"]
     if steps >= starts[-1]:
         return columns
@@ -134,7 +134,7 @@ def first_steps(columns: dict[str, Array], steps: int) -> dict[str, Array]:
 
 
 def inside(values: Any, path: tuple[Any, ...]) -> Any:
-    """A part of a value of a space."""
+    """Return the part of a space's value at `path`."""
     for key in path:
         values = values[key]
     return values

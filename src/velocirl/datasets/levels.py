@@ -1,4 +1,4 @@
-"""Data sets by level: of random actions, of the operator's controller, of agents on their way to an expert."""
+"""Datasets by level: random actions, the operator's controller, or agents in training up to an expert."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from velocirl.training.source import Given, Source
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario
 
-SNAPSHOTS = 20  # of a training, at equal distances
-EPISODES = 20  # by which snapshots are judged; the expert among them is measured again, from other beginnings
+SNAPSHOTS = 20  # of one training run, equally spaced
+EPISODES = 20  # to score each snapshot; the expert is measured again from other starts
 RANDOM_EPISODES = 100
-MEDIUM = 50.0  # the score, from 0 of random actions to 100 of the expert, that a medium policy has reached
-ALGORITHMS = ("ppo", "sac", "td3", "dqn")  # the first that has a preset for the environment trains its expert
-TRAINING_STEPS = 1_000_000  # where a preset does not say
+MEDIUM = 50.0  # score that a medium policy reaches: random actions score 0, the expert 100
+ALGORITHMS = ("ppo", "sac", "td3", "dqn")  # the first with a preset for the environment trains its expert
+TRAINING_STEPS = 1_000_000  # if the preset has none
 
 
 class Snapshot:
-    """An agent as it was at a moment of its training; acts as it did then."""
+    """Agent at one moment of its training, as a policy."""
 
     def __init__(self, agent: Agent, stage: dict[str, Any]) -> None:
-        """Snapshots of one agent share a stage, on which one of them plays at a time."""
+        """Create a snapshot; snapshots of one agent share a `stage`, which records whose arrays are loaded."""
         self._agent, self._stage, self._arrays = agent, stage, agent.policy_arrays()
 
     def predict(self, observation: Any, **more: Any) -> tuple[Any, Any]:
-        """The actions of then."""
+        """Compute actions with the snapshot's arrays."""
         if self._stage.get("playing") is not self:
             self._agent.load_policy_arrays(self._arrays)
             self._stage["playing"] = self
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 class KeepSnapshots(Callback):
-    """Keeps how an agent acted, from its beginning to its end, at equal distances."""
+    """Callback that keeps equally spaced snapshots of an agent during training."""
 
     def __init__(self, total: int, count: int = SNAPSHOTS, watch: Progress | None = None) -> None:
         self.kept: list[Snapshot] = []
@@ -57,11 +57,11 @@ class KeepSnapshots(Callback):
         self._times = list(np.linspace(0, total, count + 1).astype(int))
 
     def start(self, agent: Agent) -> None:
-        """Keep it as it begins."""
+        """Keep a snapshot of the initial agent."""
         self.step(agent)
 
     def step(self, agent: Agent) -> bool | None:
-        """Keep it where it is time."""
+        """Keep a snapshot if one is due."""
         if self._times and agent.steps >= self._times[0]:
             self.kept.append(Snapshot(agent, self._stage))
             self._times = [time for time in self._times if time > agent.steps]
@@ -89,18 +89,17 @@ def create_dataset(
     watch_training: Progress | None = None,
     **options: Any,
 ) -> Dataset:
-    """Record a data set of a level in an environment of ours, with the reference returns of its expert.
+    """Record a dataset of a level in a native environment, with the reference returns of its expert.
 
-    - `random`: uniform actions; `operator`: the controller that comes with the environment;
-    - `expert`: the best snapshot of a training; `medium`: the first that reaches half its score;
-    - `mixed`: random, medium and expert in equal parts; `replay`: all 21 snapshots in equal parts, as an agent meets
-      them while it learns.
+    - `random`: uniform actions; `operator`: the controller that the environment ships with;
+    - `expert`: the best snapshot of a training run; `medium`: the first that reaches half its score;
+    - `mixed`: random, medium and expert in equal parts; `replay`: all 21 snapshots in equal parts, as in training.
 
-    An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
-    preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Several levels share
-    a training where it is given, as `train_levels` made it. In a `scenario`, or with `params`, policies are trained,
-    measured and recorded there. Other `options` are `noise`, `deterministic` and `device`, as of `record_dataset`. A
-    file that exists is replaced only with `overwrite=True`.
+    An `expert` and a `medium` policy may be passed: agents, runs or files. Otherwise `algorithm` is trained with its
+    preset, for `training_steps` or the preset's number; `watch_training` receives its progress. Pass `trained`, from
+    `train_levels`, to share one training run between levels. With a `scenario` or `params`, policies are trained,
+    measured and recorded there. Other `options` are `noise`, `deterministic` and `device`, as in `record_dataset`. An
+    existing file is replaced only with `overwrite=True`.
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
@@ -139,7 +138,7 @@ def create_dataset(
 
 @dataclass(frozen=True)
 class Trained:
-    """Snapshots of one training, and which of them are the medium and the expert."""
+    """Snapshots of one training run, including the medium and the expert."""
 
     algorithm: str
     steps: int
@@ -158,7 +157,7 @@ def train_levels(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> Trained:
-    """Train by the preset of an environment, or for `training_steps`, and find the medium and the expert on the way."""
+    """Train by an environment's preset, or for `training_steps`; returns snapshots with the medium and the expert."""
     source = in_scenario(Source(env), scenario, params)
     presets = {} if source.native is None else source.native.presets
     name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
@@ -180,7 +179,7 @@ def train_levels(
 
 
 def halfway(returns: list[float], random_return: float) -> int:
-    """The first snapshot that has come half the way from random actions to the best, or nearest to that."""
+    """Return the index of the first snapshot between `MEDIUM` and the best score, else of the nearest to `MEDIUM`."""
     best = max(returns)
     scores = [100.0 * (one - random_return) / (best - random_return) for one in returns]
     reached = [place for place, score in enumerate(scores) if MEDIUM <= score < 100.0]

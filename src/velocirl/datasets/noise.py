@@ -1,4 +1,4 @@
-"""What is added to actions while data are recorded, so that data show more than one policy would do."""
+"""Action noise for recording: data then covers more than one policy's actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velocirl.engine.action_parts import as_given, parts_of
 
 
 class Noise:
-    """Gaussian noise on numbers, as a share of half their range; with that probability, another choice."""
+    """Noise: Gaussian on numbers, as a fraction of half their range; a random choice with that probability."""
 
     def __init__(self, space: Space[Any], share: float, seed: int | None) -> None:
         if not 0.0 <= share <= 1.0:
@@ -23,7 +23,7 @@ class Noise:
         self._space, self._share, self._rng = space, share, np.random.default_rng(seed)
 
     def __call__(self, actions: Any) -> Any:
-        """Actions of all copies, changed."""
+        """Return noisy actions of all environments."""
         if not self._share:
             return actions
         parts = {

@@ -1,4 +1,4 @@
-"""A data set as a picture: returns beside those of known policies, lengths, and how each number is spread."""
+"""Dataset plots: returns next to the references, episode lengths, and the distribution of each number."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from velocirl.runs.curves.curve import FAINT, INK, PALETTE
 from velocirl.trajectories.picture import RED, require_matplotlib
 
 BINS = 50
-COLUMNS, WIDTH, HEIGHT, TITLE = 4, 3.4, 2.2, 0.6  # panels side by side, inches of each, and above them
+COLUMNS, WIDTH, HEIGHT, TITLE = 4, 3.4, 2.2, 0.6  # panels per row, panel size in inches, and height of the title
 MOST_PANELS = 40
-MOST_VALUES = 200_000  # of a number that are looked at, equally far apart
+MOST_VALUES = 200_000  # of a number, equally spaced
 COLORS = {"episodes": PALETTE[0], OBSERVATIONS: PALETTE[1], ACTIONS: PALETTE[2]}
 REFERENCE_STYLES = {"random": ":", "operator": "-.", "expert": "--"}
 
 
 def dataset_png(dataset: Dataset) -> bytes:
-    """Histograms: of returns and lengths of episodes, of rewards, and of each number that was seen or done."""
+    """Plot histograms: returns and lengths of episodes, rewards, and each number of observations and actions."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -61,7 +61,7 @@ def dataset_png(dataset: Dataset) -> bytes:
 def _draw(axes: Any, title: str, values: NDArray[Any], color: str, limits: tuple[float, float] | None) -> None:
     values = np.asarray(values, np.float64)
     kinds = np.unique(values[: BINS * 100]) if len(values) else values
-    if len(kinds) <= BINS // 2 and len(kinds) == len(np.unique(values)):  # choices, or a constant: one bar for each
+    if len(kinds) <= BINS // 2 and len(kinds) == len(np.unique(values)):  # choices or a constant: one bar each
         least, greatest = kinds.min(), kinds.max()
         room = (greatest - least) / 2 or 1.0
         width = min(0.8 * np.diff(kinds).min(), room / 5) if len(kinds) > 1 else room / 10

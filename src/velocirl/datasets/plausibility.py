@@ -1,4 +1,4 @@
-"""Values that cannot be: outside the range of an instrument or actuator, or at another interval than the plant's."""
+"""Implausible values: outside an instrument's or actuator's range, or at another interval than the plant's."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.operating import action_seconds
 
 Array = NDArray[Any]
-TOLERANCE = 1e-3  # of a range: a controller's 100.02% is full scale
-FITTING = 0.99  # the share of values within the range for which another unit is proposed
-LEAST_USED = 0.05  # of the range must be used by them: in ppm all shares are within it
-MOST_UNITS = 3  # that are proposed
-SAME_INTERVAL = 0.05  # of a time step, by which the usual interval of rows may differ
-STEADY = 0.25  # of a time step, by which single intervals may differ
+TOLERANCE = 1e-3  # fraction of a range: a controller's 100.02% is full scale
+FITTING = 0.99  # fraction of values that must be within the range to propose another unit
+LEAST_USED = 0.05  # fraction of the range that they must use: in ppm, any fraction would fit
+MOST_UNITS = 3  # proposed at most
+SAME_INTERVAL = 0.05  # allowed difference of the median interval, as a fraction of a time step
+STEADY = 0.25  # allowed difference of single intervals, as a fraction of a time step
 
 
 class Doubt(NamedTuple):
-    """One reason not to trust a data set."""
+    """One reason to distrust a dataset."""
 
     words: str
-    impossible: bool  # values that cannot be; otherwise something to know
+    impossible: bool  # whether values are impossible; otherwise a warning
 
 
 def outside(values: Array, low: float, high: float) -> NDArray[np.bool_]:
-    """Return where values are outside a range by more than rounding; a missing value is not."""
+    """Return a mask of values outside a range by more than rounding; missing values count as inside."""
     margin = TOLERANCE * (high - low) if np.isfinite(high - low) else 0.0
     return (values < low - margin) | (values > high + margin)
 
 
 def range_words(low: float, high: float, unit: str) -> str:
-    """Return a range in words, such as "280 to 600 K"."""
+    """Format a range, such as "280 to 600 K"."""
     said = f" {unit}" if unit not in ("", "1") else ""
     if np.isfinite([low, high]).all():
         return f"{low:.6g} to {high:.6g}{said}"
@@ -47,7 +47,7 @@ def range_words(low: float, high: float, unit: str) -> str:
 
 
 def other_units(values: Array, unit: str, low: float, high: float) -> str:
-    """Return a clause with the units in which values would be within a range that is in `unit`; empty without one."""
+    """Return a clause naming the units in which values would fit a range given in `unit`, or an empty text."""
     known, values = unit_of(unit), values[np.isfinite(values)]
     if known is None or not len(values):
         return ""
@@ -62,17 +62,17 @@ def other_units(values: Array, unit: str, low: float, high: float) -> str:
 
 
 def interval_doubt(seconds: Array, time_step: float) -> str | None:
-    """Return how intervals of rows differ from a time step, in words; None where they are the same."""
+    """Describe how the interval of rows differs from a time step; None if they agree."""
     if not len(seconds):
         return None
     usual, mean = float(np.median(seconds)), float(seconds.mean())
-    if min(abs(usual - time_step), abs(mean - time_step)) <= SAME_INTERVAL * time_step:  # the mean: of rounded times
+    if min(abs(usual - time_step), abs(mean - time_step)) <= SAME_INTERVAL * time_step:  # mean: times may be rounded
         return None
     return f"rows are {usual:g} s apart"
 
 
 def unsteady(seconds: Array, time_step: float) -> str | None:
-    """Return how many intervals differ from the usual one, in words; None where none does."""
+    """Describe how many intervals differ from the usual one; None if none does."""
     odd = np.abs(seconds - time_step) > STEADY * time_step
     if not odd.any():
         return None
@@ -81,7 +81,7 @@ def unsteady(seconds: Array, time_step: float) -> str | None:
 
 
 def doubts(dataset: Dataset, environment: Environment | None = None) -> list[Doubt]:
-    """Return everything in a data set that its environment, or its own ranges and units, say cannot be."""
+    """Return everything in a dataset that contradicts its environment, or its own ranges and units."""
     found = [*_outside_ranges(dataset, OBSERVATIONS, environment), *_outside_ranges(dataset, ACTIONS, environment)]
     info = dataset.info
     if environment is not None and info.time_step is not None:
@@ -118,7 +118,7 @@ def _outside_ranges(dataset: Dataset, kind: str, environment: Environment | None
 
 
 def _ranges(of: Dataset | Environment, kind: str) -> list[tuple[float, float]] | None:
-    """The ranges of the numbers of a Box; None of other spaces."""
+    """Return the ranges of a Box's numbers; None for other spaces."""
     if isinstance(of, Dataset):
         space: Any = of.info.observation_space if kind == OBSERVATIONS else of.info.action_space
     else:

@@ -1,4 +1,4 @@
-"""Recording data sets from any policy, in as many copies at once as fill them with whole episodes."""
+"""Recording of datasets from any policy, in as many environments as whole episodes can fill."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from velocirl.trajectories.rollout import in_scenario, source_for
 from velocirl.version import __version__
 
 MOST_COPIES = 1024
-EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away
-USUAL = 1000  # steps of an episode, where it does not say
-ROUND_BYTES = 2**26  # of steps that are put in order together
-OPEN_BYTES = 2**28  # of episodes that are under way, which decides how many copies there may be of pictures
-MOST_OPEN_BYTES = 2**30  # then they are cut off, as those that have no end, and the next go on from there
+EPISODES = 4  # per environment at least, if the episode length is known: the last ones are partly discarded
+USUAL = 1000  # steps of an episode of unknown length
+ROUND_BYTES = 2**26  # of steps that are sorted together
+OPEN_BYTES = 2**28  # of ongoing episodes; limits the number of environments with images
+MOST_OPEN_BYTES = 2**30  # then ongoing episodes, such as endless ones, are truncated; new ones continue from there
 
 Progress = Callable[[int, int], None]
 
@@ -58,14 +58,15 @@ def record_dataset(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Let a policy act for so many steps, and keep all of them: in a file, or in memory without a `path`.
+    """Run a policy for `steps` steps and record all of them, in a file or, without a `path`, in memory.
 
-    A policy is an agent, a controller, the path of a run or of a model, or a function of one observation; agents draw
-    their actions unless they are to be `deterministic`. `noise` is added to actions: to numbers, Gaussian of that share
-    of half their range; choices are replaced with that probability. Returns of known policies are measured and kept,
-    so that scores follow (that of an `expert` where one is given), unless `references` has them.
-    The last episode is cut off where the steps are done, and counts as truncated. A file that exists is replaced only
-    with `overwrite=True`.
+    A policy is an agent, a controller, the path of a run or of a model, or a function of one observation. Agents sample
+    their actions unless `deterministic`. `noise` is added to actions. Numbers get Gaussian noise, as a fraction of half
+    their range; choices are replaced with that probability. Reference returns of known policies (and of the `expert`,
+    if passed) are measured and stored for normalized scores, unless `references` has them.
+
+    The last episode ends with the recording and counts as truncated. An existing file is replaced only with
+    `overwrite=True`.
     """
     steps = require_count("steps", steps)
     if path is not None:
@@ -95,7 +96,7 @@ def record_parts(
     overwrite: bool = False,
     **options: Any,
 ) -> Dataset:
-    """One data set of what several models did, one after the other, each for so many steps."""
+    """Record one dataset from several models in sequence, each for its number of steps."""
     seeds = np.random.SeedSequence(seed).generate_state(len(parts)).tolist() if len(parts) > 1 else [seed]
     done, total, progress = 0, sum(steps for _, steps in parts), options.pop("progress", None)
 
@@ -121,7 +122,7 @@ def record_parts(
 
 
 def info_of(source: Source) -> DatasetInfo:
-    """What there is to say of data from an environment."""
+    """Return the dataset information known from an environment."""
     native = source.native
     if native is None:
         spaces = source.observation_space, source.action_space
@@ -141,17 +142,17 @@ def info_of(source: Source) -> DatasetInfo:
 
 
 def copies_for(steps: int, limit: int | None, most: int) -> int:
-    """How many copies record so many steps: as many as leave each some episodes, all whole ones where that goes."""
+    """Return the number of environments for `steps` steps: each gets several episodes, only whole ones if possible."""
     most = max(min(most, steps // (USUAL if limit is None else EPISODES * limit)), 1)
     tried = range(most, most // 4, -1)
-    for unit in (limit or 1, 1):  # whole episodes of the longest kind, or else as many steps for each
+    for unit in (limit or 1, 1):  # whole episodes of maximum length, else equally many steps each
         if whole := [copies for copies in tried if steps % (copies * unit) == 0]:
             return whole[0]
     return most
 
 
 def _told(source: Source) -> tuple[str, ...]:
-    """The costs that an environment tells in the info of a step, which only a step can tell."""
+    """Return the costs that an environment reports in a step's info; finding out takes one step."""
     with closing(source.make_evaluation(1, 0)) as envs:
         envs.reset()
         envs.action_space.seed(0)
@@ -189,7 +190,7 @@ def _record(
     collected, left = Steps(info, wanted, copies, room), steps
     with closing(source.make_evaluation(copies, seed, device)) as envs:
         acting = _Acting(bound(model, envs), envs, disturb, deterministic, bool(info.constraints))
-        # Each copy ends the episode that it is in when its share is done; then only the last episode of all is cut off.
+        # Environments finish their current episode after their share of steps: only the very last episode is truncated.
         patience, going, step = (limit or USUAL) if copies > 1 else 0, np.ones(copies, np.bool_), 0
         while going.any():
             ended = acting.step(collected, going)
@@ -209,7 +210,7 @@ def _record(
 
 
 class _Acting:
-    """A model that acts in copies, one step after the other."""
+    """Model that acts in environments, step by step."""
 
     def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool, costs: bool) -> None:
         self._model, self._envs, self._disturb, self._deterministic = model, envs, disturb, deterministic
@@ -218,7 +219,7 @@ class _Acting:
         self._starts, self._state = np.ones(envs.num_envs, np.bool_), None
 
     def step(self, collected: Steps, kept: Any) -> Any:
-        # Only what there is, since the models of other libraries do not know all of these.
+        # Optional arguments only if needed: models of other libraries may not accept them.
         more = {} if self._state is None else {"state": self._state, "episode_start": self._starts}
         if "action_mask" in self._infos:
             more["action_masks"] = self._infos["action_mask"]

@@ -1,4 +1,4 @@
-"""Mean returns of known policies, by which the scores of others are normalized."""
+"""Reference returns: mean returns of known policies, which normalize the scores of others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from velocirl.runs.intervals import student_t
 from velocirl.training.evaluation import MOST_COPIES, Model, evaluate
 from velocirl.training.source import Source
 
-EPISODES, MOST_EPISODES = 100, 1600  # of each policy, at first and at most
-PRECISION = 0.01  # of the distance between the lowest and the highest reference: one point of a score
+EPISODES, MOST_EPISODES = 100, 1600  # per policy, at first and at most
+PRECISION = 0.01  # fraction of the distance between the lowest and the highest reference: one point of a score
 
 
 class Reference(NamedTuple):
-    """The mean return of a policy, and the episodes that it is of."""
+    """Episode returns of a reference policy."""
 
     returns: NDArray[np.float64]
 
@@ -31,16 +31,16 @@ class Reference(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """Distance from the mean to either end of its 95% interval (Student's t)."""
+        """Half-width of the mean's 95% confidence interval (Student's t)."""
         count = len(self.returns)
         return inf if count < 2 else student_t(count - 1) * float(self.returns.std(ddof=1)) / sqrt(count)
 
 
 def measure_references(source: Source, expert: Model | None, seed: int, *, device: str = "cpu") -> dict[str, Reference]:
-    """Measure what random actions return, the controller of an environment, and an expert where one is given.
+    """Measure the returns of random actions, of the environment's controller, and of an expert if passed.
 
-    Each policy plays 100 episodes, and twice as many again until its interval reaches at most 1% of the distance
-    between the lowest and the highest of them, up to 1,600.
+    Each policy plays 100 episodes. The number doubles, up to 1,600, until the interval's half-width is at most 1% of
+    the distance between the lowest and the highest mean.
     """
     if source.native is None:
         return {}
@@ -51,7 +51,7 @@ def measure_references(source: Source, expert: Model | None, seed: int, *, devic
     while wide and count <= MOST_EPISODES:
         for name in wide:
             before = found[name].returns if name in found else np.zeros(0)
-            # Others than an expert was chosen by, and others in each round.
+            # Other starts than those that chose the expert, and others in each round.
             own = int(np.random.SeedSequence((seed, len(before))).generate_state(1)[0])
             more = returns_of(policies[name], source, own, count - len(before), device)
             found[name] = Reference(np.concatenate([before, more]))
@@ -62,7 +62,7 @@ def measure_references(source: Source, expert: Model | None, seed: int, *, devic
 
 
 def described(references: Mapping[str, Reference]) -> dict[str, Any]:
-    """Return references as the fields that a `DatasetInfo` has of them."""
+    """Return references as fields of a `DatasetInfo`."""
     known = {name: one for name, one in references.items() if len(one.returns) > 1}
     return {
         "references": {name: one.mean for name, one in references.items()},
@@ -72,6 +72,6 @@ def described(references: Mapping[str, Reference]) -> dict[str, Any]:
 
 
 def returns_of(model: Model, source: Source, seed: int, episodes: int, device: str = "cpu") -> NDArray[np.float64]:
-    """Return the returns of a model over some episodes."""
+    """Return a model's returns over a number of episodes."""
     with closing(source.make_evaluation(min(episodes, MOST_COPIES), seed, device)) as envs:
         return evaluate(bound(model, envs), envs, episodes, seed).returns

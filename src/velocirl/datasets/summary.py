@@ -1,4 +1,4 @@
-"""What a data set holds, in figures."""
+"""Dataset summary in numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS, columns_of, stretches
 from velocirl.buffers.data.dataset import Dataset
 
-MOST = 1024  # numbers of a row that are told one by one: a picture is none that anybody reads
-AT = 1e-6  # of its range, within which a number counts as at a limit
+MOST = 1024  # numbers in a row that are listed one by one: images have too many
+AT = 1e-6  # tolerance for being at a limit, as a fraction of the range
 
 Array = NDArray[Any]
 
 
 class Spread(NamedTuple):
-    """How the numbers of one signal or actuator are spread."""
+    """Distribution of one signal or actuator."""
 
     name: str
     unit: str
@@ -27,16 +27,16 @@ class Spread(NamedTuple):
     std: float
     least: float
     greatest: float
-    at_limits: float | None  # the share that lies at or beyond a limit of its space, where it has limits
+    at_limits: float | None  # fraction at or beyond a limit of its space, if it has limits
 
     @property
     def heading(self) -> str:
-        """Its name with its unit, where it has one."""
+        """Name, with the unit if there is one."""
         return f"{self.name} [{self.unit}]" if self.unit not in ("", "1") else self.name
 
 
 def summary(dataset: Dataset) -> dict[str, Any]:
-    """Everything that is worth knowing before one learns from it, in plain values."""
+    """Return a summary of a dataset in plain values."""
     info, returns, lengths = dataset.info, dataset.returns(), dataset.lengths()
     found: dict[str, Any] = {
         "environment": info.environment,
@@ -69,7 +69,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
 
 
 def spreads(dataset: Dataset, kind: str) -> list[Spread]:
-    """How each number of observations or actions is spread, block by block: data may be larger than memory."""
+    """Return the distribution of each number, computed block by block: data may be larger than memory."""
     found = []
     for name, unit, column, place, limits in channels(dataset, kind):
         count, total, squares, least, greatest, at = 0, 0.0, 0.0, np.inf, -np.inf, 0
@@ -89,7 +89,7 @@ def spreads(dataset: Dataset, kind: str) -> list[Spread]:
 
 
 def channels(dataset: Dataset, kind: str) -> Iterator[tuple[str, str, Array, int, tuple[float, float] | None]]:
-    """Each number of observations or actions: its name and unit, its column, its place there, and its limits."""
+    """Iterate over the numbers of observations or actions: name, unit, column, index in its rows, and limits."""
     info = dataset.info
     named = list((info.signals if kind == OBSERVATIONS else info.actuators).items())
     columns = [(name, one) for name, one in columns_of(info).items() if name.partition("/")[0] == kind]

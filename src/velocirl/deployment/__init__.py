@@ -1,1 +1,1 @@
-"""Carrying a policy to where it runs: as C, ONNX or JSON, and its model card."""
+"""Export of policies as C, ONNX or JSON, and their model cards."""

@@ -1,7 +1,7 @@
-"""A controller as one file of C99 that needs nothing but math.h, for what has no Python.
+"""Controller as one C99 file that needs only math.h, for targets without Python.
 
-The function keeps nothing between calls and allocates nothing. Whatever comes from an environment stands in comments,
-or becomes part of a name by `identifier`.
+The function keeps no state between calls and allocates no memory. Text from an environment appears only in comments, or
+becomes part of a name by `identifier`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from velocirl.deployment.c_words import array, comment, identifier, real
 from velocirl.deployment.controller import Choice, Code, Controller, Layer, Normalised, Number, Table, layers_in
 from velocirl.networks.observations import WHOLE_LIMIT, is_structured
 
-MOST_NUMBERS = 20_000_000  # weights or entries of a table; compilers take minutes for more
-MOST_LISTED = 64  # signals that the first comment names
+MOST_NUMBERS = 20_000_000  # weights or table entries; compilers take minutes for more
+MOST_LISTED = 64  # signals named by the first comment
 
-ACTIVATIONS = {  # of number x; each as networks.activations has it
+ACTIVATIONS = {  # of number x; as in networks.activations
     "relu": "x < 0.0f ? 0.0f : x",
     "leaky_relu": "x < 0.0f ? 0.01f * x : x",
     "elu": "x > 0.0f ? x : expm1f(x)",
@@ -29,7 +29,7 @@ OF_MATH = ("expm1f(", "erff(", "expf(", "tanhf(", "sqrtf(")
 
 
 def c_text(controller: Controller, name: str | None = None) -> str:
-    """The file; what C cannot say of a controller is refused by its name."""
+    """Return the C file; raise for controllers that C cannot express, by name."""
     _check(controller)
     name = identifier(controller.environment if name is None else name)
     table = isinstance(controller.policy, Table)
@@ -78,7 +78,7 @@ def _arguments(controller: Controller) -> str:
 
 
 def _opening(controller: Controller, prototype: str, needs_math: bool) -> str:
-    """The comment that says what it is and how it is called."""
+    """Return the comment that describes the controller and how to call it."""
     what = "table" if isinstance(controller.policy, Table) else "network"
     lines = [
         comment(f"A controller of {controller.environment}: the {what} that {controller.algorithm} learnt in"),
@@ -126,7 +126,7 @@ def _said_action(one: Choice | Number) -> str:
 
 
 def _helpers(controller: Controller, name: str) -> list[str]:
-    """The functions that are called for layers and entries, as far as there are any."""
+    """Return the helper functions that layers and entries need."""
     layers = layers_in(controller, "a file of C")
     whole = layers[0].scales is not None
     kind, scales = ("signed char", "const float *scales, ") if whole else ("float", "")
@@ -231,7 +231,7 @@ def _network_body(controller: Controller, name: str) -> list[str]:
 
 
 def _constants(place: int, layer: Layer) -> list[str]:
-    """The numbers of a layer; weights stand input by input, so that a loop over outputs is one of vectors."""
+    """Return the arrays of a layer; weights are stored input by input, so that the loop over outputs is vectorized."""
     kind = "float" if layer.scales is None else "signed char"
     found = [array(kind, f"weights_{place}", layer.weights.T.ravel()), array("float", f"biases_{place}", layer.biases)]
     if layer.scales is not None:
@@ -242,7 +242,7 @@ def _constants(place: int, layer: Layer) -> list[str]:
 
 
 def _reading(controller: Controller) -> tuple[list[str], list[str]]:
-    """The statements that write the network's inputs into `one`, and the constants that they need."""
+    """Return the statements that write the network's inputs into `one`, and the constants they need."""
     lines, constants, start = [], [], 0
     for place, one in enumerate(controller.inputs):
         if isinstance(one, Code):
@@ -276,7 +276,7 @@ def _reading(controller: Controller) -> tuple[list[str], list[str]]:
 
 
 def _whole(first: int, start: int, size: int, name: str) -> list[str]:
-    """Read a whole number, counted from its least value."""
+    """Return statements that read an integer as an offset from its lowest value."""
     number, low, high = f"observation[{first}]", real(start), real(start + size - 1)
     shift = "" if start == 0 else f" - ({start})"
     return [
@@ -296,7 +296,7 @@ def _entry(one: Choice | Number, name: str, outputs: str, masked: bool) -> str:
 
 
 def _table_body(controller: Controller) -> list[str]:
-    """The number of the state, its row, and the first action of that row that is not forbidden."""
+    """Return statements that compute the state's number, its row, and that row's first allowed action."""
     table: Any = controller.policy
     choice: Any = controller.actions[0]
     kept = table.order if controller.masked else table.order[:, :1]

@@ -1,4 +1,4 @@
-"""The words of C: names, numbers and comments, none of which lets in what was not meant to be there."""
+"""C names, numbers and comments, safe against injection."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 
 LONGEST_NAME = 48
 WIDTH = 118  # of a line
-LARGEST = "3.40282347e+38f"  # of the finite numbers in single precision
+LARGEST = "3.40282347e+38f"  # largest finite number in single precision
 
 
 def identifier(text: str) -> str:
-    """A name that C allows, from any text: CartPole-v1 is cartpole_v1."""
+    """Convert any text to a valid C name: CartPole-v1 becomes cartpole_v1."""
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:LONGEST_NAME].strip("_")
     return words if words and words[0].isalpha() else f"controller_{words}".rstrip("_")
 
 
 def comment(text: str) -> str:
-    """Any text as it may stand within a comment: on one line, without what would end it."""
+    """Convert any text for use within a comment: on one line, without anything that would end the comment."""
     plain = "".join(letter if letter.isprintable() and letter not in "\\?" else "_" for letter in text)
     return plain.replace("*", "_") if "*/" in plain or "/*" in plain else plain
 
 
 def real(value: Any) -> str:
-    """A number in single precision, exactly."""
+    """Return an exact literal of a single-precision number."""
     number = float(np.float32(value))
     if not np.isfinite(number):
         return LARGEST if number > 0 else f"-{LARGEST}"
@@ -35,7 +35,7 @@ def real(value: Any) -> str:
 
 
 def array(kind: str, name: str, values: Iterable[Any]) -> str:
-    """A constant array, filled in lines that fit."""
+    """Return a constant array, in lines of limited width."""
     words = [real(value) if kind == "float" else str(int(value)) for value in values]
     lines, line = [], "   "
     for word in words:

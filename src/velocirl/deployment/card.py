@@ -1,4 +1,4 @@
-"""The model card of a policy: what it is, how good and how safe it is, and what it was made with, as Markdown."""
+"""Model card of a policy as Markdown: description, score, safety and provenance."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def write_card(
     watch: Callable[[str, str, int], Any] | None = None,
     offline: object = None,
 ) -> Path:
-    """Judge an agent, and write its card, its model and pictures into a directory. Returns the path of the card.
+    """Evaluate an agent, and write its card, model and images into a directory. Returns the path of the card.
 
-    `episodes` are played for its score; where its environment has constraints, it is judged by `evaluate_safety` with
-    so many `seeds`, too. Of a `run` the card shows the learning curve and what it was trained with. `offline` is what
-    `judge_offline` found, for a policy that learnt from recorded data; the card says where that is missing.
+    `episodes` are played for its score. If its environment has constraints, `evaluate_safety` runs with `seeds` seeds
+    too. With a `run`, the card shows the learning curve and training details. `offline` is the result of
+    `judge_offline`, for a policy trained on recorded data; the card states if it is missing.
     """
     require_matplotlib()
     directory = Path(directory)
@@ -72,7 +72,7 @@ def write_card(
         write_shared(directory / name, [picture])
     if run is not None:
         draw_curve(run.rows(), directory / CURVE, f"{agent.source.id}: {agent.name}")
-    write_shared(directory / CARD, [text.encode()])  # last, so that whatever it shows is there
+    write_shared(directory / CARD, [text.encode()])  # last, so that all files it refers to exist
     return directory / CARD
 
 
@@ -87,7 +87,7 @@ def card_text(
     model: Path,
     offline: object = None,
 ) -> str:
-    """Write the card, whose pictures and model lie in its directory."""
+    """Return the text of the card, whose images and model lie in its directory."""
     parts = [
         f"# {plain(type(agent).__name__)} on {plain(agent.source.id)}",
         "How this policy acts, how good and how safe it was when this was written, and what it was made with.",
@@ -110,7 +110,7 @@ def card_text(
 
 
 def _offline(found: object) -> list[str]:
-    """Return what recorded data say of a policy that learnt from them, or that nobody asked."""
+    """Return the evaluation of an offline policy by recorded data, or a note that it is missing."""
     if found is None:
         return [
             "**The policy learnt from recorded data and was not judged by them**: estimates of its return and risk are"
@@ -160,7 +160,7 @@ def _safety(safety: SafetyEvaluation | None, pictures: Sequence[str]) -> list[st
 
 
 def _verdict(safety: SafetyEvaluation) -> str:
-    """Return in a sentence how often limits were violated: the first that somebody who deploys it has to know."""
+    """Return a sentence on how often limits were violated, the most important fact for deployment."""
     figures = {scenario: judged[safety.policy].figures for scenario, judged in safety.scenarios.items()}
     worst = max(figures, key=lambda scenario: figures[scenario][RATE].value)
     violated, stops = figures[worst][RATE], max((one[STOPS] for one in figures.values() if STOPS in one),
@@ -194,7 +194,7 @@ def _alarms(alarms: Sequence[tuple[int, Alarm]]) -> list[str]:
 
 
 def _trajectories(safety: SafetyEvaluation) -> dict[str, bytes]:
-    """Return pictures of the policy's worst episode in each scenario, by the names of their files."""
+    """Return images of the policy's worst episode in each scenario, by file name."""
     found = {}
     for place, judged in enumerate(safety.scenarios.values()):
         own = judged[safety.policy]
@@ -220,7 +220,7 @@ def _limits(one: Choice | Number) -> list[str]:
 
 
 def _data(agent: Agent, run: Run | None) -> list[tuple[str, object]]:
-    """Where it learnt: in which environment, and from which recorded data where there were some."""
+    """Return the training environment, and the recorded data if there is any."""
     source = agent.source
     found: list[tuple[str, object]] = [("environment", source.id)]
     if source.native is not None:

@@ -1,9 +1,8 @@
-"""What makes an action of an observation, apart from all that trained it: what every exported file says.
+"""Controller: the exported part of a policy, from observation to action, without any training state.
 
     observation -> inputs of the network -> layers -> outputs -> choices and numbers -> action
 
-An observation is its raw row (see `networks.observations`), an action the row of its entries in the order of its
-space.
+An observation is its raw row (see `networks.observations`), an action the row of its entries in the order of its space.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ class Signal(NamedTuple):
     """One number of an observation."""
 
     name: str
-    unit: str  # "" where nobody says
+    unit: str  # "" if unknown
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Neighbouring numbers of the observation that are inputs, times a factor."""
+    """Adjacent numbers of the observation as inputs, times a factor."""
 
-    first: int  # place of the first in the observation
+    first: int  # index of the first in the observation
     size: int
     factor: float
 
 
 @dataclass(frozen=True)
 class Normalised:
-    """Neighbouring numbers as inputs (number - centre) * inverse_scale, clipped to +-limit where there is one."""
+    """Adjacent numbers as inputs (number - centre) * inverse_scale, optionally clipped to +-limit."""
 
     first: int
     centre: Vector
     inverse_scale: Vector
-    limit: float | None  # None of numbers that are scaled by the bounds of their space
+    limit: float | None  # None for numbers scaled by the bounds of their space
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Number of inputs."""
         return len(self.centre)
 
 
 @dataclass(frozen=True)
 class Code:
-    """One whole number as inputs of which one is 1: input k for the number start + k."""
+    """One integer as one-hot inputs: input k is 1 for the number start + k."""
 
     first: int
     start: int
@@ -64,7 +63,10 @@ Input = Numbers | Normalised | Code
 
 @dataclass(frozen=True)
 class Norm:
-    """Outputs of a layer brought to mean 0 and deviation 1, then scaled and shifted (Ba, Kiros and Hinton, 2016)."""
+    """Layer norm: outputs brought to mean 0 and standard deviation 1, then scaled and shifted.
+
+    See Ba, Kiros and Hinton (2016).
+    """
 
     scale: Vector
     shift: Vector
@@ -73,30 +75,30 @@ class Norm:
 
 @dataclass(frozen=True)
 class Layer:
-    """activation(norm(weights @ inputs + biases)); of whole weights, (scales * weights) in their place."""
+    """Dense layer: activation(norm(weights @ inputs + biases)), with (scales * weights) for int8 weights."""
 
     weights: NDArray[Any]  # (outputs, inputs) float32, or int8
     biases: Vector  # (outputs,)
-    activation: str  # of networks.activations; "linear" of the last one
+    activation: str  # of networks.activations; "linear" for the last layer
     norm: Norm | None = None
-    scales: Vector | None = None  # (outputs,) where weights are int8
+    scales: Vector | None = None  # (outputs,) for int8 weights
 
     @property
     def real_weights(self) -> Vector:
-        """The weights as they count."""
+        """Weights in single precision, with scales applied."""
         return self.weights if self.scales is None else self.weights * self.scales[:, None]
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers from the inputs to the outputs that an action is made of."""
+    """Layers from the inputs to the outputs from which an action is computed."""
 
     layers: tuple[Layer, ...]
 
 
 @dataclass(frozen=True)
 class Module:
-    """A torch module that is more than layers; `described` says what it is, `network` runs it."""
+    """Torch module with more than dense layers; `described` names it, `network` runs it."""
 
     described: str
     network: Any  # networks.torch.network.TorchNetwork
@@ -104,39 +106,39 @@ class Module:
 
 @dataclass(frozen=True)
 class Table:
-    """Values of actions by states; observations of whole numbers are the digits of a state's number."""
+    """Action values by state; integer observations are the digits of a state's number."""
 
-    sizes: tuple[int, ...]  # of the digits, the first counting most
-    starts: tuple[int, ...]  # the least value of each
-    keys: NDArray[np.int64] | None  # (rows,) the states in ascending order; None where there is a row for each state
-    values: NDArray[Any]  # (rows, actions); of a state without a row, all are equal
+    sizes: tuple[int, ...]  # of the digits, the most significant first
+    starts: tuple[int, ...]  # the lowest value of each
+    keys: NDArray[np.int64] | None  # (rows,) the states in ascending order; None with a row for each state
+    values: NDArray[Any]  # (rows, actions); for a state without a row, all are equal
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The actions of each row, (rows, actions), the best first; of equal ones, the first."""
+        """Actions of each row, (rows, actions), the best first; of equal ones, the first."""
         return np.argsort(-self.values, axis=1, kind="stable")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An entry of an action: start + the option of the highest output, of equal ones the first."""
+    """Discrete entry of an action: start + the option with the highest output, of equal ones the first."""
 
     name: str
     unit: str
-    column: int  # of the first option, and its place in a mask
+    column: int  # of the first option, and its index in a mask
     count: int
     start: int = 0
-    columns: int = 1  # neighbouring outputs whose mean counts for an option
+    columns: int = 1  # adjacent outputs whose mean is the value of an option
 
 
 @dataclass(frozen=True)
 class Number:
-    """An entry of an action: centre + reach * (the output, or its tangent, held within low and high)."""
+    """Continuous entry of an action: centre + reach * (the output, or its tanh, clipped to low and high)."""
 
     name: str
     unit: str
     column: int
-    squashed: bool  # by the hyperbolic tangent
+    squashed: bool  # by tanh
     low: float
     high: float
     centre: float
@@ -145,34 +147,34 @@ class Number:
 
 @dataclass(frozen=True)
 class Controller:
-    """A policy that acts without chance."""
+    """Deterministic policy."""
 
     environment: str
     algorithm: str
-    steps: int  # it was trained for,
-    counted: str  # which are steps of an environment or, of recorded data, updates
-    version: str  # of velocirl
+    steps: int  # training steps
+    counted: str  # unit of `steps`: environment steps or, for recorded data, updates
+    version: str  # velocirl's version
     observation_space: Space[Any]
     action_space: Space[Any]
     signals: tuple[Signal, ...]  # the numbers of an observation
-    inputs: tuple[Input, ...]  # in the order in which the network reads them; none of a table
+    inputs: tuple[Input, ...]  # in the order the network reads them; none for a table
     policy: Network | Module | Table
     actions: tuple[Choice | Number, ...]
     masked: bool  # whether options can be forbidden
 
     @property
     def options(self) -> int:
-        """Entries of a mask."""
+        """Number of entries of a mask."""
         return sum(one.count for one in self.actions if isinstance(one, Choice))
 
     @property
     def num_inputs(self) -> int:
-        """Numbers that the network reads."""
+        """Number of inputs of the network."""
         return sum(one.size for one in self.inputs)
 
 
 def layers_in(controller: Controller, wanted_by: str) -> Sequence[Layer]:
-    """The layers of a network that is nothing but layers; another is refused by its name."""
+    """Return the layers of a network with dense layers only; raise for other policies, by name."""
     policy = controller.policy
     if isinstance(policy, Network):
         return policy.layers

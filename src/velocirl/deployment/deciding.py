@@ -1,4 +1,4 @@
-"""A controller at work in plain NumPy: what its files must compute, and a look whether it acts as its agent does."""
+"""Reference implementation of a controller in plain NumPy, and its comparison with the agent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from velocirl.networks.observations import leaves_of, raw_space, write_raw
 from velocirl.training.agent import Agent
 
 ROWS = 64  # observations on which a controller is compared with its agent
-FAR = 1e6  # bounds beyond this say nothing of what is usual
-TOLERANCE = 1e-4  # of an output, relative to the largest: products are added up in another order
+FAR = 1e6  # larger bounds are no useful range
+TOLERANCE = 1e-4  # of an output, relative to the largest: sums are computed in another order
 
 
 def decide(controller: Controller, observations: NDArray[Any], masks: NDArray[Any] | None = None) -> NDArray[Any]:
-    """The actions (rows, entries) for raw rows of observations (rows, numbers)."""
+    """Return the actions (rows, entries) for raw rows of observations (rows, numbers)."""
     if isinstance(controller.policy, Table):
         return _by_table(controller, controller.policy, observations, masks)
     return actions_from(controller, outputs_of(controller, observations), masks)
 
 
 def outputs_of(controller: Controller, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """The outputs of the network, (rows, outputs)."""
+    """Return the outputs of the network, (rows, outputs)."""
     values = encoded(controller, observations)
     if isinstance(controller.policy, Module):
         from velocirl.deployment.torch_reading import module_outputs  # needs torch
@@ -42,7 +42,7 @@ def outputs_of(controller: Controller, observations: NDArray[Any]) -> NDArray[np
 
 
 def encoded(controller: Controller, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """What the network reads, (rows, inputs)."""
+    """Return the inputs of the network, (rows, inputs)."""
     parts: list[NDArray[Any]] = []
     for one in controller.inputs:
         if isinstance(one, Code):
@@ -59,7 +59,7 @@ def encoded(controller: Controller, observations: NDArray[Any]) -> NDArray[np.fl
 
 
 def actions_from(controller: Controller, outputs: NDArray[Any], masks: NDArray[Any] | None = None) -> NDArray[Any]:
-    """The actions (rows, entries) that these outputs mean."""
+    """Return the actions (rows, entries) for these outputs."""
     found = np.zeros((len(outputs), len(controller.actions)))
     for place, one in enumerate(controller.actions):
         if isinstance(one, Choice):
@@ -71,7 +71,7 @@ def actions_from(controller: Controller, outputs: NDArray[Any], masks: NDArray[A
 
 
 def require_same(controller: Controller, agent: Agent) -> None:
-    """Refuse a controller that does not do what its agent does, on observations that are drawn."""
+    """Raise if a controller acts differently from its agent, on random observations."""
     observations, raw = _drawn(controller)
     theirs = _entries(controller, agent.predict(observations, deterministic=True)[0])
     ours = decide(controller, raw)
@@ -115,7 +115,7 @@ def _by_table(controller: Controller, table: Table, observations: Any, masks: An
 
 
 def _worth(one: Choice, outputs: NDArray[Any], masks: NDArray[Any] | None) -> NDArray[Any]:
-    """What options are worth, (rows, options); those that a mask forbids, unless it forbids all, nothing."""
+    """Return the values of options, (rows, options); -inf for those that a mask forbids, unless it forbids all."""
     first, count = one.column, one.count
     worth = outputs[:, first * one.columns : (first + count) * one.columns]
     worth = worth.reshape(len(outputs), count, one.columns).mean(axis=2)
@@ -126,7 +126,7 @@ def _worth(one: Choice, outputs: NDArray[Any], masks: NDArray[Any] | None) -> ND
 
 
 def _clear(one: Choice, outputs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where the best option is so by more than rounding."""
+    """Return whether the best option is better by more than rounding, (rows,)."""
     worth = np.sort(_worth(one, outputs, None), axis=1)
     if one.count == 1:
         return np.ones(len(worth), bool)
@@ -138,7 +138,7 @@ def _size(one: Any, values: NDArray[Any]) -> float:
 
 
 def _drawn(controller: Controller) -> tuple[Any, NDArray[Any]]:
-    """Observations of the space, as `predict` takes them, and as raw rows."""
+    """Sample observations of the space. Returns them as `predict` takes them, and as raw rows."""
     space, generator = controller.observation_space, np.random.default_rng(0)
     drawn: Any = create_empty_array(space, ROWS)
     for leaf in leaves_of(space):
@@ -153,7 +153,7 @@ def _drawn(controller: Controller) -> tuple[Any, NDArray[Any]]:
 
 
 def _numbers(space: Any, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[Any]:
-    """Values of a leaf: any between bounds that are not far apart, else some around zero."""
+    """Sample values of a leaf: within its bounds if these are close, else around zero."""
     if isinstance(space, Discrete):
         return generator.integers(space.start, space.start + space.n, shape)
     if isinstance(space, (MultiDiscrete, MultiBinary)):
@@ -168,7 +168,7 @@ def _numbers(space: Any, shape: tuple[int, ...], generator: np.random.Generator)
 
 
 def _entries(controller: Controller, actions: Any) -> NDArray[Any]:
-    """Batched actions as rows of their entries."""
+    """Return batched actions as rows of their entries."""
     parts = []
     for part in parts_of(controller.action_space):
         inside = actions

@@ -1,4 +1,4 @@
-"""`velocirl.export`: a policy as a file that runs without us."""
+"""`velocirl.export`: a policy as a file that runs without velocirl."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def export(
     weights: str = "float32",
     name: str | None = None,
 ) -> Path:
-    """Write the policy of an agent, or of a run or model, to a file that acts without velocirl; gives its path.
+    """Write the policy of an agent, or of a run or model, to a file that acts without velocirl. Returns its path.
 
-    The format is that of the path's ending, .c, .onnx or .json, or `format`; without a path, the file is named after
-    the environment. `weights="int8"` makes them a quarter of the size. `name` is that of the function or graph, the
-    environment's where it is left out. The policy acts without chance; before anything is written, what was read of
-    the agent is compared with it. A `PID` that is bound to its environment is written as C, with its state as a struct.
+    The format is `format` or the path's ending, .c, .onnx or .json. The default path is named after the environment.
+    `weights="int8"` makes them a quarter of the size. `name` is the name of the function or graph, by default the
+    environment's. The exported policy is deterministic. Before anything is written, the extracted controller is
+    compared with the agent. A `PID` bound to its environment is written as C, with its state as a struct.
     """
     wanted = chosen_format(path, format)
     if weights not in WEIGHTS:
@@ -82,7 +82,7 @@ def _export_pid(pid: PID, path: str | Path | None, wanted: str, weights: str, na
 
 
 def chosen_format(path: str | Path | None, format: str | None) -> str:  # noqa: A002
-    """The format that was asked for, by name or by the ending of the path."""
+    """Return the requested format, given by name or by the ending of the path."""
     if format is None and path is None:
         raise ValueError(f"say in which format it is to be exported: {', '.join(WRITERS)}")
     found = Path(path or "").suffix.lower().removeprefix(".") if format is None else format

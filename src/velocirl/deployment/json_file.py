@@ -1,27 +1,26 @@
-"""A controller as strict JSON, for programs of one's own.
+"""Controller as strict JSON, for programs in any language.
 
 The layout, in the order in which an action is computed:
 
 - `format` ("velocirl controller") and `format_version` (1); `environment`, `algorithm`, `steps`, `velocirl` (version);
 - `observation`: `space` as text, and `signals`, the name and unit of each number of its raw row;
-- `inputs`: what the network reads, one after the other. `{"kind": "numbers", "first": i, "size": n, "factor": f}` are
-  observation[i..i+n-1] * f; `{"kind": "normalised", "first", "centre", "inverse_scale", "limit"}` are
-  (observation - centre) * inverse_scale, held within +-limit (null is no limit: of numbers that are scaled by the
-  bounds of their space); `{"kind": "code", "first", "start", "size"}` are `size` inputs, 1 at place
-  observation[first] - start and else 0;
-- `layers`: y = activation(norm(weights @ x + biases)), with `weights` a list for each output; with `scales` (int8),
-  those lists count times the scale of their output; `norm` is null, or `{"scale", "shift", "epsilon"}` of a layer norm;
-- or `table`, where observations are whole numbers: `sizes` and `starts` of the digits of a state, `states` (ascending,
-  or null where there is a row for each) and `values`, a list for each of them; a state that is missing has equal
-  values;
+- `inputs`: the inputs of the network, concatenated. `{"kind": "numbers", "first": i, "size": n, "factor": f}` are
+  observation[i..i+n-1] * f. `{"kind": "normalised", "first", "centre", "inverse_scale", "limit"}` are
+  (observation - centre) * inverse_scale, clipped to +-limit (null is no limit: for numbers scaled by the bounds of
+  their space). `{"kind": "code", "first", "start", "size"}` are `size` inputs, 1 at index observation[first] - start
+  and 0 elsewhere;
+- `layers`: y = activation(norm(weights @ x + biases)), with `weights` a list for each output. With `scales` (int8),
+  multiply each list by the scale of its output. `norm` is null, or `{"scale", "shift", "epsilon"}` of a layer norm;
+- or `table`, for integer observations: `sizes` and `starts` of the digits of a state, `states` (ascending, or null
+  with a row for each) and `values`, a list for each of them. All values of a missing state are equal;
 - `actions`, one entry for each number of an action. `{"kind": "choice", "column": c, "count": n, "start": s}` is s +
-  the place of the largest of outputs[c..c+n-1], the first of equal ones; of those a mask forbids, none, where `masked`
-  is true. `{"kind": "number", "column", "squashed", "low", "high", "centre", "reach"}` is centre + reach * (the output,
-  its tanh where squashed, held within low and high; null is no bound). Each has a `name` and a `unit`.
+  the index of the largest of outputs[c..c+n-1], the first of equal ones. If `masked` is true, options that a mask
+  forbids are left out. `{"kind": "number", "column", "squashed", "low", "high", "centre", "reach"}` is centre + reach *
+  (the output, or its tanh if squashed, clipped to low and high; null is no bound). Each has a `name` and a `unit`.
 
-An observation has no action, and a program must refuse it as `predict`, C and ONNX do, where one of its numbers is not
-finite (NaN or infinite, also where a limit would hold it), or has no place among the options of a code or a table.
-C and ONNX also refuse outputs that are not finite.
+An observation is invalid if one of its numbers is not finite (NaN or infinite, even if a limit would clip it), or has
+no index among the options of a code or a table. A program must refuse it, as `predict`, C and ONNX do. C and ONNX also
+refuse outputs that are not finite.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ FORMAT, VERSION = "velocirl controller", 1
 
 
 def json_text(controller: Controller) -> str:
-    """The document, as text."""
+    """Return the document as text."""
     return strict_json(as_document(controller)) + "\n"
 
 
 def as_document(controller: Controller) -> dict[str, Any]:
-    """All numbers of a controller, as the head of this file says."""
+    """Return all numbers of a controller, in the layout of the module's docstring."""
     policy = controller.policy
     by_table = isinstance(policy, Table)
     layers = () if by_table else layers_in(controller, "JSON")
@@ -90,7 +89,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    """The fields of a record, arrays and tuples as lists."""
+    """Return the fields of a record, with arrays and tuples as lists."""
     found = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return {name: value.tolist() if isinstance(value, np.ndarray) else _listed(value) for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""The layers of a native network up to the outputs that an action is made of."""
+"""Layers of a native network up to the outputs from which an action is computed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from velocirl.deployment.controller import Layer, Norm
 from velocirl.networks.layer_norm import EPSILON
 from velocirl.networks.mlp import MLP
 
-Wanted = Sequence[Sequence[int]]  # for each output, the columns whose mean it is
+Wanted = Sequence[Sequence[int]]  # for each output, the columns to average
 
 
 def mlp_layers(mlp: MLP, parameters: NDArray[np.float32], wanted: Wanted) -> tuple[Layer, ...]:
-    """The layers of a native network up to these outputs, each the mean of some columns."""
+    """Return the layers of a native network up to these outputs, each the mean of some columns."""
     place_of = {}
     for segment in mlp.plan.segments:
         for k in range(int(segment["size"])):
@@ -36,6 +36,6 @@ def mlp_layers(mlp: MLP, parameters: NDArray[np.float32], wanted: Wanted) -> tup
 
 
 def last_layer(weights: Any, biases: Any, wanted: Wanted) -> Layer:
-    """A layer that gives the means of some outputs of another, (outputs, inputs)."""
+    """Return a layer that computes the means of some outputs of another, (outputs, inputs)."""
     rows = np.array([weights[columns].mean(axis=0) for columns in wanted], np.float32)
     return Layer(rows, np.array([biases[columns].mean() for columns in wanted], np.float32), "linear")

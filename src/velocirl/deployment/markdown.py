@@ -1,4 +1,4 @@
-"""Markdown in which whatever comes from an environment or a file is text, and never markup."""
+"""Markdown output; text from an environment or a file is escaped, never markup."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ SPECIAL = r"\`*_[]<>|#"
 
 
 def plain(text: object) -> str:
-    """Any text on one line, as it is to be read."""
+    """Escape any text and put it on one line."""
     line = " ".join(str(text).split())
     return "".join(f"\\{letter}" if letter in SPECIAL else letter for letter in line if letter.isprintable())
 
 
 def table(headings: Sequence[object], rows: Sequence[Sequence[object]], words: int = 1) -> str:
-    """A table; after so many columns of words come those of numbers, aligned to the right."""
+    """Return a table; after the first `words` columns, the others are numbers, aligned to the right."""
     marks = [*["---"] * words, *["---:"] * (len(headings) - words)]
     return "\n".join(f"| {' | '.join(row)} |" for row in [[plain(cell) for cell in headings], marks, *_cells(rows)])
 
 
 def facts(rows: Sequence[tuple[object, object]]) -> str:
-    """A table of names and what is said of them."""
+    """Return a table of names and values."""
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in _cells(rows))])
 
 

@@ -1,9 +1,9 @@
-"""A controller as an ONNX model, from observations as the space has them to actions as the space wants them.
+"""Controller as an ONNX model, from observations to actions in the formats of their spaces.
 
-Its inputs are `observation` (rows, ...) or the parts of a Dict or Tuple by name, and where options can be forbidden
-`mask` (rows, options); its outputs are `action` (rows, ...), or the parts of a Dict or Tuple by name, and `valid`
-(rows,): false where an observation has no action, because it is not finite, no such whole number as its space has, or
-makes the network overflow. Such an action is NaN where it is a number, and one below the first option of a choice.
+Inputs are `observation` (rows, ...) or the parts of a Dict or Tuple by name and, if options can be forbidden, `mask`
+(rows, options). Outputs are `action` (rows, ...), or the parts of a Dict or Tuple by name, and `valid` (rows,). `valid`
+is false if an observation has no action: it is not finite, has an integer outside of its space, or makes the network
+overflow. An invalid action is NaN for a number, and one below the first option for a choice.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ try:
 except ImportError as error:
     raise ValueError('ONNX needs a package of that name: pip install "velocirl[onnx]"') from error
 
-OPSET, IR = 17, 8  # of 2022: what runtimes have read for years
+OPSET, IR = 17, 8  # of 2022: supported by runtimes for years
 MOST_STATES = 20_000_000
-FORBIDDEN = -3.0e38  # less than any output, and finite
+FORBIDDEN = -3.0e38  # finite, and below any output
 ENCODED, OUTPUTS, MASK, VALID = "encoded", "outputs", "mask", "valid"
 
 
 def onnx_bytes(controller: Controller, name: str | None = None) -> bytes:
-    """The model, checked by onnx's own checker."""
+    """Return the model, validated by onnx's own checker."""
     graph = Graph()
     leaves = leaves_of(controller.observation_space)
     read = {leaf.name: graph.node("Flatten", [_called(leaf)], axis=1) for leaf in leaves}
@@ -61,26 +61,26 @@ def onnx_bytes(controller: Controller, name: str | None = None) -> bytes:
 
 
 class Graph:
-    """Nodes in the order in which they are computed, and constants."""
+    """Graph builder: nodes in the order of computation, and constants."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
 
     def node(self, operation: str, inputs: list[str], output: str | None = None, **attributes: Any) -> str:
-        """Add a node; gives the name of what it makes."""
+        """Add a node. Returns the name of its output."""
         output = f"{operation.lower()}_{len(self.nodes)}" if output is None else output
         self.nodes.append(helper.make_node(operation, inputs, [output], **attributes))
         return output
 
     def constant(self, values: Any, kind: Any = None) -> str:
-        """Add an array; gives its name."""
+        """Add a constant array. Returns its name."""
         name = f"constant_{len(self.constants)}"
         self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(np.asarray(values, kind)), name)
         return name
 
     def columns(self, rows: str, first: int, count: int) -> str:
-        """Some columns of rows."""
+        """Select some columns of rows."""
         ends = [self.constant([value], np.int64) for value in (first, first + count, 1)]
         return self.node("Slice", [rows, *ends])
 
@@ -95,7 +95,7 @@ class Graph:
         return self.cast(least, np.bool_)
 
     def cast(self, values: str, kind: Any) -> str:
-        """Values as another type."""
+        """Cast values to another type."""
         return self.node("Cast", [values], to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
 
@@ -183,12 +183,12 @@ def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, st
     first, sizes = graph.constant(0, np.int64), graph.constant(table.sizes, np.int64)
     inside = graph.node("And", [graph.node("GreaterOrEqual", [shifted, first]), graph.node("Less", [shifted, sizes])])
     known = graph.node("Reshape", [graph.all([inside]), graph.constant([-1], np.int64)])
-    states = graph.node("Where", [known, states, first])  # any state of the table, of an observation that is refused
+    states = graph.node("Where", [known, states, first])  # invalid observations use state 0
     return graph.node("Gather", [graph.constant(ranks), states], axis=0), [inside]
 
 
 def _actions(graph: Graph, controller: Controller, worth: str, valid: str) -> list[Any]:
-    """Write the outputs of the model; gives what they are."""
+    """Add the outputs of the model. Returns their descriptions."""
     results, place = [], 0
     several = has_parts(controller.action_space)
     for part in parts_of(controller.action_space):
@@ -205,13 +205,13 @@ def _actions(graph: Graph, controller: Controller, worth: str, valid: str) -> li
 
 
 def _where_valid(graph: Graph, valid: str, one: Choice | Number, entry: str) -> str:
-    """An entry of an action, or what stands for none."""
+    """Return an entry of an action, replaced by the invalid value where `valid` is false."""
     none = graph.constant(np.nan, np.float32) if isinstance(one, Number) else graph.constant(one.start - 1, np.int64)
     return graph.node("Where", [valid, entry, none])
 
 
 def _entry(graph: Graph, controller: Controller, one: Choice | Number, worth: str) -> str:
-    """An entry of an action, (rows, 1)."""
+    """Return an entry of an action, (rows, 1)."""
     if isinstance(one, Number):
         number = graph.columns(worth, one.column, 1)
         number = graph.node("Tanh", [number]) if one.squashed else number

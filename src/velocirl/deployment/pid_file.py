@@ -1,7 +1,7 @@
-"""A PID as one file of C99 without any library: what `velocirl.export` writes of a controller.
+"""PID as one C99 file without any library, written by `velocirl.export`.
 
-Loops are written out one after the other, outer loops of a cascade first, in double precision as `PID` computes. What
-they remember between calls is a struct of the caller's.
+Loops are written one after the other, outer loops of a cascade first, in double precision as in `PID`. Their state
+between calls is a struct owned by the caller.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TABLE = """static double NAME_lookup(const double table[][2], int rows, double x
 
 
 def pid_text(pid: PID, name: str | None = None) -> str:
-    """Return the file of a PID that is bound to its environment."""
+    """Return the C file of a PID that is bound to its environment."""
     layout = pid.layout
     name = identifier(layout.id if name is None else name)
     width, count = (layout.observation.shape or (0,))[0], (layout.action.shape or (0,))[0]
@@ -100,7 +100,7 @@ def _listed(names: Sequence[str], shape: Any) -> list[str]:
 
 
 def _body(pid: PID, name: str) -> list[str]:
-    """Return the statements of the function: check what is read, respond loop by loop, write the action."""
+    """Return the statements of the function: check inputs, compute loop by loop, write the action."""
     layout, terms = pid.layout, pid.terms
     lines = [
         f"if (!(observation[{place}] >= -3.4e38f && observation[{place}] <= 3.4e38f)) return 1;"
@@ -136,7 +136,7 @@ def _body(pid: PID, name: str) -> list[str]:
 
 
 def _read(stages: Sequence[Loop], layout: Layout) -> set[int]:
-    """Return the places of all signals that any loop reads."""
+    """Return the indices of all signals that any loop reads."""
     names: list[str | int] = []
     for stage in stages:
         names += [stage.signal, *stage.feed_forward]
@@ -154,7 +154,7 @@ def _setpoint(k: int, stage: Loop, layout: Layout) -> str:
 
 
 def _real(value: Any) -> str:
-    """Return a number in double precision, exactly; an infinite one as the largest."""
+    """Return an exact literal in double precision; an infinite number becomes the largest one."""
     number = float(value)
     if not isfinite(number):
         number = float(np.copysign(np.finfo(np.float64).max, number))

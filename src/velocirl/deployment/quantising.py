@@ -1,4 +1,4 @@
-"""Weights as whole numbers of eight bits, each output with a scale of its own; activations stay as they are."""
+"""Quantization of weights to int8, with a scale for each output; activations stay in single precision."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from velocirl.deployment.controller import Controller, Layer, Network, layers_in
 
-MOST = 127  # on both sides of zero alike
+MOST = 127  # symmetric around zero
 
 
 def quantised(controller: Controller) -> Controller:
-    """The same controller with weights of a quarter of the size, each off by at most half a scale."""
+    """Return the controller with weights of a quarter of the size, each off by at most half a scale."""
     layers = tuple(_quantised(layer) for layer in layers_in(controller, "weights=int8"))
     return dataclasses.replace(controller, policy=Network(layers))
 

@@ -1,4 +1,4 @@
-"""From an agent to a controller: what acts of it, by what the agent itself says of its network, head and spaces."""
+"""Conversion of an agent to a controller, from its network, head and spaces."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from velocirl.training.agent import Agent
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.trajectories.channels import channels_of
 
-CHOICES = ("categorical", "multi_discrete", "epsilon_greedy", "by_values")  # heads whose every output is of an option
+CHOICES = ("categorical", "multi_discrete", "epsilon_greedy", "by_values")  # heads with one option per output
 # Heads of numbers, and whether they are squashed.
 NUMBERS = {"gaussian": False, "squashed_gaussian": True, "squashed_value": True, "gaussian_within": True}
 JOINT = "joint"
 
 
 def read_controller(agent: Agent) -> Controller:
-    """What acts of an agent; what no file could say is refused by its name."""
+    """Return the controller of an agent; raise for policies that no file format supports, by name."""
     if isinstance(agent, TabularAgent):
         return _controller(agent, (), _table(agent), actions_of(agent), agent.source.masked)
     if not isinstance(agent, DeepAgent):
         raise TypeError(f"only agents with a network or a table can be exported, not {type(agent).__name__}")
     actions = actions_of(agent)
     policy = _policy(agent, actions)
-    if isinstance(policy, Network):  # whose columns are those that act, means taken
+    if isinstance(policy, Network):  # whose columns are averaged already
         actions = _renumbered(actions)
     inputs = _inputs(agent.encoding, agent.observation_moments)
     return _controller(agent, inputs, policy, actions, agent.head.masked)
@@ -76,7 +76,7 @@ def _controller(agent: Agent, inputs: Any, policy: Any, actions: Any, masked: bo
 
 
 def signals_of(source: Any) -> tuple[Signal, ...]:
-    """The numbers of an observation; of a stack of frames, the oldest first."""
+    """Return the numbers of an observation; for stacked frames, the oldest first."""
     size = int(np.prod(raw_space(source.observation_space)[0]))
     names, units = _named(source.observation_space, "observation", source, "signals")
     if not names or size % len(names):
@@ -93,7 +93,7 @@ def _named(space: Space[Any], kind: str, source: Any, what: str) -> tuple[Sequen
 
 
 def _inputs(encoding: Encoding, moments: Any) -> tuple[Input, ...]:
-    """The encoding, leaf by leaf: numbers that are only multiplied by one factor are written as that."""
+    """Return the encoding, leaf by leaf; numbers that are only multiplied by one factor become `Numbers`."""
     affine = encoding.affine(moments.mean, moments.inverse_deviation)
     found: list[Input] = []
     for part in encoding.parts:
@@ -114,7 +114,7 @@ def _inputs(encoding: Encoding, moments: Any) -> tuple[Input, ...]:
 
 
 def actions_of(agent: Agent) -> tuple[Choice | Number, ...]:
-    """The entries of an action, in the order of its space; a head has all choices before all numbers."""
+    """Return the entries of an action, in the order of its space; a head has all choices before all numbers."""
     source = agent.source
     if isinstance(agent, TabularAgent):
         names, units = _named(source.action_space, "action", source, "actuators")
@@ -143,7 +143,7 @@ def actions_of(agent: Agent) -> tuple[Choice | Number, ...]:
 
 
 def _columns(actions: Sequence[Choice | Number]) -> list[list[int]]:
-    """For each output that an action needs, the columns of the network whose mean it is; choices first."""
+    """Return the network columns to average for each output that an action needs; choices first."""
     found: list[list[int]] = []
     for one in actions:
         if isinstance(one, Choice):
@@ -153,7 +153,7 @@ def _columns(actions: Sequence[Choice | Number]) -> list[list[int]]:
 
 
 def _renumbered(actions: Sequence[Choice | Number]) -> tuple[Choice | Number, ...]:
-    """The entries by the outputs that `_columns` lists."""
+    """Return the entries with columns that refer to the outputs of `_columns`."""
     number = sum(one.count for one in actions if isinstance(one, Choice))
     found: list[Choice | Number] = []
     for one in actions:
@@ -178,7 +178,7 @@ def _policy(agent: DeepAgent, actions: Sequence[Choice | Number]) -> Network | M
 
 
 def require_finite(parameters: NDArray[Any]) -> None:
-    """Refuse what would act by numbers that are none."""
+    """Raise for a policy with non-finite parameters."""
     if not np.isfinite(parameters).all():
         raise ValueError("the policy has parameters that are not finite, by which no controller should act")
 

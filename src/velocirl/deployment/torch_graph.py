@@ -1,4 +1,4 @@
-"""A torch module as the nodes of an ONNX graph, by torch's own exporter."""
+"""Torch module as nodes of an ONNX graph, by torch's own exporter."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from torch import Tensor, nn
 
 from velocirl.deployment.controller import Module
 
-TRACED, TRIED = 2, 3  # rows with which a module is written, and with which that is looked at
+TRACED, TRIED = 2, 3  # rows to trace a module with, and rows to compare the graph with
 TOLERANCE = 1e-3
 
 
 class _Rows(nn.Module):
-    """A module as a function of the rows that its agent encodes."""
+    """Module as a function of encoded input rows."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
         self.module, self._network = network.module, network
 
     def forward(self, rows: Tensor) -> Tensor:
-        """The outputs (rows, outputs)."""
+        """Return the outputs (rows, outputs)."""
         return self._network.forward(rows)[0]
 
 
 def module_graph(policy: Module, source: str, result: str, opset: int) -> Any:
-    """The graph from the tensor `source` (rows, inputs) to `result` (rows, outputs)."""
+    """Return the graph from the tensor `source` (rows, inputs) to `result` (rows, outputs)."""
     network = policy.network
     buffer: Any = io.BytesIO()
     rows = torch.zeros(TRACED, network.encoding.inputs)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is the older exporter: the newer one needs more packages
+            warnings.simplefilter("ignore")  # about the older exporter: the newer one needs more packages
             torch.onnx.export(
                 _Rows(network).eval(), (rows,), buffer, input_names=[source], output_names=[result],
                 dynamic_axes={source: {0: "rows"}, result: {0: "rows"}}, opset_version=opset, dynamo=False,
@@ -53,7 +53,7 @@ def module_graph(policy: Module, source: str, result: str, opset: int) -> Any:
 
 
 def _require_same(policy: Module, model: Any, source: str) -> None:
-    """Refuse a graph that does not do what the module does: what depends on numbers in Python is written as it was."""
+    """Raise if a graph differs from its module: tracing freezes whatever depends on values in Python."""
     network = policy.network
     rows = np.random.default_rng(0).random((TRIED, network.encoding.inputs), np.float32)
     theirs = network.forward(torch.from_numpy(rows))[0].detach().numpy()

@@ -1,4 +1,4 @@
-"""Torch modules as layers, where they are nothing else: dense ones, norms and activations one after the other."""
+"""Conversion of torch modules to layers, if they consist of dense layers, norms and activations in sequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velocirl.networks.torch.network import TorchNetwork
 
 
 def read_module(network: TorchNetwork, wanted: Wanted) -> Network | Module:
-    """The layers of a module up to these outputs, or the module as a whole where it is something else."""
+    """Return the layers of a module up to these outputs, or the module as a whole if it has other parts."""
     module = network.module
     if network.state_size:
         raise ValueError(
@@ -32,13 +32,13 @@ def read_module(network: TorchNetwork, wanted: Wanted) -> Network | Module:
 
 
 def module_outputs(policy: Module, values: Vector) -> Vector:
-    """The outputs (rows, outputs) of a module for what its agent encodes, (rows, inputs)."""
+    """Return the outputs (rows, outputs) of a module for encoded inputs (rows, inputs)."""
     return policy.network.forward(torch.from_numpy(values))[0].numpy()
 
 
 def _stages(module: nn.Module) -> list[nn.Module] | None:
-    """The modules that follow each other from the input to the columns; None where it is not that simple."""
-    if isinstance(module, Several):  # groups side by side, of which the first one acts
+    """Return the modules in sequence from the input to the columns; None if the structure is different."""
+    if isinstance(module, Several):  # parallel groups; the first one acts
         return _stages(module.networks[0])
     if isinstance(module, Policy):
         body = module.body
@@ -57,14 +57,14 @@ def _flat(modules: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def _layers(stages: Sequence[nn.Module], wanted: Wanted) -> tuple[Layer, ...] | None:
-    """Dense layers with what follows each of them; None where something else is among them."""
+    """Return dense layers with their norms and activations; None if there are other modules."""
     found: list[Layer] = []
-    dense: tuple[Vector, Vector] | None = None  # the weights and biases that nothing has activated yet
+    dense: tuple[Vector, Vector] | None = None  # weights and biases not yet followed by an activation
     norm: Norm | None = None
     for stage in stages:
         activation = activation_of(stage)
         if isinstance(stage, (Row, nn.Identity, nn.Flatten, nn.Dropout)):
-            continue  # a row is one already; dropout rests where nobody learns
+            continue  # inputs are rows already; dropout is inactive outside of training
         if isinstance(stage, (nn.Linear, Ends)):
             if dense is not None:
                 found.append(Layer(*dense, "linear", norm))
@@ -93,7 +93,7 @@ def _dense(layer: nn.Linear) -> tuple[Vector, Vector]:
 
 
 def _ends(ends: Ends) -> tuple[Vector, Vector]:
-    """Last layers side by side as one; a free column hangs on nothing, so that its weights are 0."""
+    """Concatenate parallel last layers to one; a free column has weights of 0."""
     weights, biases = [], []
     inputs = next(layer.in_features for layer in ends.layers if isinstance(layer, nn.Linear))
     for free, place in ends.order:
@@ -116,7 +116,7 @@ def _norm(layer: nn.LayerNorm, width: int) -> Norm:
 
 
 def _folded(dense: tuple[Vector, Vector], layer: nn.BatchNorm1d) -> tuple[Vector, Vector]:
-    """A dense layer that does what a batch norm after it did, by the statistics that it has."""
+    """Fold a batch norm, with its current statistics, into the dense layer before it."""
     weights, biases = (one.astype(np.float64) for one in dense)
     assert layer.running_mean is not None and layer.running_var is not None  # noqa: S101, PT018 - as they are trained
     factor = 1.0 / np.sqrt(_numbers(layer.running_var) + layer.eps)
@@ -131,7 +131,7 @@ def _numbers(tensor: torch.Tensor) -> Vector:
 
 
 def _described(module: nn.Module) -> str:
-    """What a module is, by what it has that is no layer."""
+    """Return a description of a module, by its parts that are no dense layers."""
     convolutions = any(isinstance(one, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for one in module.modules())
     return "a convolutional network" if convolutions else f"the torch module {_called(module)}"
 

@@ -1,4 +1,4 @@
-"""Limits of validity for a model card: what a policy was trained and judged with, and what takes over beyond that."""
+"""Limits of validity for a model card: conditions of training and evaluation, and the fallback beyond them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_FALLBACK = "none: nothing takes over where an observation lies beyond these r
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, as `sha256sum` prints it."""
+    """Return the SHA-256 of a file, as printed by `sha256sum`."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -57,7 +57,7 @@ def use(agent: Agent, score: Evaluation, safety: SafetyEvaluation | None, run: R
 
 
 def _parameters(params: Mapping[str, Any]) -> str:
-    """Format parameters: those drawn for each episode by their distributions, the others as nominal."""
+    """Format parameters: random ones (domain randomization) by their distributions, the others as nominal."""
     drawn = {name: value for name, value in params.items() if isinstance(value, Draw)}
     fixed = {name: value for name, value in params.items() if name not in drawn}
     words = [f"drawn for each episode: {', '.join(f'{name}={one}' for name, one in drawn.items())}"] if drawn else []
@@ -66,7 +66,7 @@ def _parameters(params: Mapping[str, Any]) -> str:
 
 
 def _limits(agent: Agent, run: Run | None) -> Rows:
-    """Return the limits that training kept to, and what the run says of this model."""
+    """Return the cost limits of training, and the run's score of this model."""
     if not agent.limits:
         return [("limit that applied", "none: training sought returns alone")]
     limits = ", ".join(f"{name} at most {limit:g}" for name, limit in agent.limits.items())
@@ -79,7 +79,7 @@ def _limits(agent: Agent, run: Run | None) -> Rows:
 
 
 def ranges(agent: Agent, safety: SafetyEvaluation | None, most: int) -> list[list[str]]:
-    """Return of each signal the range in training (of the data, or by the normalizer) and that when it was judged."""
+    """Return the ranges of each signal: in training (of the data, or by the normalizer), and in the evaluation."""
     signals = signals_of(agent.source)[:most]
     trained, judged = _trained(agent, len(signals)), _judged(safety)
     return [
@@ -92,7 +92,7 @@ def _trained(agent: Agent, count: int) -> list[str]:
     if isinstance(agent, OfflineAgent):
         try:
             seen = np.asarray(agent.data.observations)
-        except (ValueError, OSError):  # it is not there any more
+        except (ValueError, OSError):  # it is no longer available
             seen = np.zeros(0)
         if seen.ndim == 2 and len(seen):
             return [f"{low:.6g} to {high:.6g}" for low, high in zip(seen.min(0), seen.max(0), strict=True)][:count]
@@ -109,7 +109,7 @@ def _trained(agent: Agent, count: int) -> list[str]:
 
 
 def _judged(safety: SafetyEvaluation | None) -> dict[str, str]:
-    """Return the range of each signal in the episodes that were recorded of the policy, over all scenarios."""
+    """Return the range of each signal in the policy's recorded episodes, over all scenarios."""
     if safety is None:
         return {}
     seen = [judged[safety.policy].trajectory for judged in safety.scenarios.values()]
@@ -119,7 +119,7 @@ def _judged(safety: SafetyEvaluation | None) -> dict[str, str]:
 
 
 def data_rows(agent: Agent) -> Rows:
-    """Return which recorded data a policy learnt from, how much of it, and its checksum."""
+    """Return the recorded data a policy was trained on, its size and checksum."""
     recorded = getattr(agent.config, "data", None)
     if recorded is None:
         return [("data set", "none: it learnt from its own steps")]

@@ -1,4 +1,4 @@
-"""Actions of several parts, Dict and Tuple: each part is a field of a record, as a copy's state has fields."""
+"""Composite actions, Dict and Tuple: each part is a field of a record, as an environment's state has fields."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from numpy.typing import NDArray
 
 
 class Part(NamedTuple):
-    """One part of an action: a choice, several of them, or numbers."""
+    """One part of an action: one choice, several choices, or real numbers."""
 
     path: tuple[Any, ...]  # keys and indices that lead to it
     space: Space[Any]
     shape: tuple[int, ...]
-    counts: tuple[int, ...]  # the options of each of its choices; none of numbers
+    counts: tuple[int, ...]  # the options of each of its choices; empty for real numbers
 
     @property
     def name(self) -> str:
-        """The name of its field: "kind", "0", "arm/left"."""
+        """Name of the record's field: "kind", "0", "arm/left"."""
         return "/".join(map(str, self.path))
 
     @property
     def size(self) -> int:
-        """How many choices or numbers it has."""
+        """Number of its choices or real numbers."""
         return prod(self.shape)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The first option of each of its choices."""
+        """First option of each of its choices."""
         return tuple(np.broadcast_to(getattr(self.space, "start", 0), self.shape).reshape(-1).tolist())
 
 
 def has_parts(space: Space[Any]) -> bool:
-    """Whether actions are dicts or tuples."""
+    """Return whether actions are dicts or tuples."""
     return isinstance(space, (Dict, Tuple))
 
 
 def parts_of(space: Space[Any], path: tuple[Any, ...] = ()) -> list[Part]:
-    """The parts of a space, in its own order; of one that has none, the space itself."""
+    """Return the parts of a space, in its own order; for a space without parts, the space itself."""
     if isinstance(space, (Dict, Tuple)):
         children = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         return [part for key, child in children for part in parts_of(child, (*path, key))]
@@ -49,12 +49,12 @@ def parts_of(space: Space[Any], path: tuple[Any, ...] = ()) -> list[Part]:
 
 
 def counts_of(space: Space[Any]) -> tuple[int, ...]:
-    """The options of each choice of an action, one after the other: what a mask has entries for."""
+    """Return the number of options of each choice of an action, in the order of a mask's entries."""
     return tuple(count for part in parts_of(space) for count in part.counts)
 
 
 def check_parts(space: Space[Any]) -> list[Part]:
-    """The parts of a Dict or Tuple in which a policy can act; ValueError where one is none."""
+    """Return the parts of a Dict or Tuple; raises ValueError for a part in which no policy can act."""
     parts = parts_of(space)
     for part in parts:
         numbers = isinstance(part.space, Box) and part.space.dtype.kind == "f"
@@ -69,13 +69,13 @@ def check_parts(space: Space[Any]) -> list[Part]:
 
 
 def action_type(space: Space[Any], *, own: bool = False) -> np.dtype[Any]:
-    """The record of an action of several parts: in int32 and float32 as compiled functions read it, or by the space."""
+    """Return the record type of a composite action: int32 and float32 or, with `own`, the space's types."""
     fields = [(part.name, part.space.dtype if own else _narrow(part), part.shape) for part in parts_of(space)]
     return np.dtype(fields, align=True)
 
 
 def as_given(space: Space[Any], records: NDArray[Any]) -> Any:
-    """Records (...) of a space as Gymnasium batches them: the same memory, in dicts and tuples of arrays."""
+    """Return records (...) of a space in Gymnasium's batched form: dicts and tuples of arrays, sharing their memory."""
 
     def nest(part: Space[Any], path: tuple[Any, ...]) -> Any:
         if isinstance(part, Dict):
@@ -88,7 +88,7 @@ def as_given(space: Space[Any], records: NDArray[Any]) -> Any:
 
 
 def writer(part: Part) -> Callable[..., Any]:
-    """`put(action, k, number)`: write a part's number k into the record of an action."""
+    """Make `put(action, k, number)`, which writes a part's number k into an action's record."""
     name, set_number = part.name, _setter(part.shape)
 
     def put_alone(action, k, number):  # noqa: ARG001 - as where there are several
@@ -101,7 +101,7 @@ def writer(part: Part) -> Callable[..., Any]:
 
 
 def _setter(shape: tuple[int, ...]) -> Callable[..., Any]:
-    """`set_number(array, k, number)`: write number k of an array of a shape, which CUDA cannot flatten."""
+    """Make `set_number(array, k, number)`, which writes element k of an array; CUDA cannot flatten arrays."""
     if len(shape) < 2:
 
         def set_number(array, k, number):
@@ -117,7 +117,7 @@ def _setter(shape: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def in_turn(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """One function of three arguments that calls several with them; compilers take no list of functions."""
+    """Make a function of three arguments that calls several functions; compilers accept no list of functions."""
     first, others = functions[0], functions[1:]
     if not others:
         return first

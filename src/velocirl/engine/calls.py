@@ -1,4 +1,4 @@
-"""Things described as text, `adamw(weight_decay=0.01)`, `cnn(16, 32) mlp(64)`: calls that are read, never evaluated."""
+"""Parser of calls written as text, `adamw(weight_decay=0.01)`, `cnn(16, 32) mlp(64)`; nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
 
 
 class Call(NamedTuple):
-    """One `name(argument, keyword=argument)` of a text, its arguments still text; positional ones have no keyword."""
+    """One `name(argument, keyword=argument)`; its arguments are still text, and positional ones have no keyword."""
 
     name: str
     arguments: tuple[tuple[str | None, str], ...]
 
 
 def parse(text: str, what: str, advice: str = "a name or name(argument=value, ...)") -> list[Call]:
-    """The calls of a text, from left to right; `what` they describe and what to write are for the messages."""
+    """Parse the calls in a text, from left to right; `what` they describe and `advice` appear in error messages."""
     calls: list[Call] = []
     position = 0
     while position < len(text) or not calls:

@@ -1,4 +1,4 @@
-"""A small software canvas: what the `draw` function of an environment paints on, anti-aliased, with NumPy alone."""
+"""Software canvas for the `draw` function of an environment: anti-aliased, with NumPy alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RED: Color = (208, 72, 68)
 VIOLET: Color = (128, 98, 178)
 WOOD: Color = (166, 124, 82)
 
-OTHER_NAMES = {  # of its methods, by which others call them
+OTHER_NAMES = {  # other libraries' names of its methods
     "view": ("clear", "fill", "background", "size", "setup", "camera"),
     "rectangle": ("rect", "box", "square"),
     "disc": ("circle", "ellipse", "dot", "point"),
@@ -38,25 +38,25 @@ OTHER_NAMES = {  # of its methods, by which others call them
     "text": ("write", "label", "string", "print"),
 }
 SCANLINES = 8  # per row of pixels: coverage is exact along x and to 1/8 along y
-SEEN = 1 / 255  # a smaller share of a pixel does not change its colour
+SEEN = 1 / 255  # a smaller share of a pixel does not change its color
 
 
 class Canvas:
-    """Shapes in world coordinates, painted one over the other, and texts above all of them.
+    """Canvas of shapes in world coordinates, painted one over the other, with texts above all of them.
 
-    `view` comes first: it sets the coordinates and clears the picture. What lies outside the view is cut off, and a
-    shape whose coordinates are not finite is left out, so that a state that diverged can still be looked at.
+    `view` comes first: it sets the coordinates and clears the image. Shapes are clipped to the view. A shape with
+    non-finite coordinates is skipped, so that a diverged state can still be shown.
     """
 
     def __init__(self) -> None:
-        self.shapes = np.zeros((0, 0, 3), np.uint8)  # the picture without its texts
+        self.shapes = np.zeros((0, 0, 3), np.uint8)  # the image without its texts
         self.labels: list[Label] = []
-        self._written: NDArray[np.uint8] | None = None  # the picture with them, once somebody looks
+        self._written: NDArray[np.uint8] | None = None  # the image with its texts, once it is requested
         self._corner = np.zeros(2)  # the world coordinates of the top left corner
         self._scale = np.ones(2)  # pixels per world unit, along x and downwards
 
     def __getattr__(self, name: str) -> Any:
-        """What is said of a method that there is not."""
+        """Raise an AttributeError that suggests the method's name on this canvas."""
         methods = [one for one, value in vars(Canvas).items() if callable(value) and not one.startswith("_")]
         other = next((own for own, others in OTHER_NAMES.items() if name in others), None)
         hint = nearest(name, methods) if other is None else f": it is {other!r}"
@@ -64,7 +64,7 @@ class Canvas:
 
     @property
     def pixels(self) -> NDArray[np.uint8]:
-        """The picture, (height, width, 3)."""
+        """Image (height, width, 3)."""
         if not self.labels:
             return self.shapes
         if self._written is None:
@@ -83,10 +83,10 @@ class Canvas:
         height: int = 400,
         background: Color = PAPER,
     ) -> None:
-        """Start a picture that shows this part of the world; y grows downwards where `bottom` is above `top`."""
+        """Start an image of this part of the world; y grows downwards where `bottom` is above `top`."""
         if left == right or bottom == top or width < 1 or height < 1:
             raise ValueError(f"nothing can be seen in view({left}, {right}, {bottom}, {top}, {width}, {height})")
-        self.shapes = np.empty((height, width, 3), np.uint8)  # a new one: earlier frames belong to their takers
+        self.shapes = np.empty((height, width, 3), np.uint8)  # a new array: earlier frames belong to their callers
         self.shapes[:] = np.full((width, 3), background, np.uint8)
         self._corner = np.array([left, top], np.float64)
         self._scale = np.array([width / (right - left), height / (bottom - top)], np.float64)
@@ -108,7 +108,7 @@ class Canvas:
         self.polygon(start + end, color)
 
     def polygon(self, points: ArrayLike, color: Color) -> None:
-        """Fill a polygon, convex or not, given by its corners, (corners, 2)."""
+        """Fill a polygon, convex or not, with the corners `points` (corners, 2)."""
         height, width = self._size()
         _check_color(color)
         corners = (np.asarray(points, np.float64) - self._corner) * self._scale
@@ -142,7 +142,7 @@ class Canvas:
             self._written = None
 
     def ansi(self, columns: int = 60) -> str:
-        """Write the picture as text for a terminal with 24-bit colours."""
+        """Format the image as text for a terminal with 24-bit colors."""
         self._size()
         return half_blocks(self.pixels, columns)
 
@@ -153,7 +153,7 @@ class Canvas:
         return height, width
 
     def _arc(self, x: float, y: float, radius: float, start: float, turn: float) -> list[tuple[float, float]]:
-        """Go round a circle in steps so small that the corners do not show."""
+        """Return points along a circle, in steps so small that the corners do not show."""
         reach = radius * float(np.abs(self._scale).max())  # in pixels
         count = ceil(turn * (2 + isqrt(int(min(1e4, reach)))))
         angles = (start + turn * corner / count for corner in range(count + 1))
@@ -166,10 +166,10 @@ def _check_color(color: Color) -> None:
 
 
 def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArray[Any], ...]:
-    """Find the runs of pixels of which a polygon covers the same share: their row, start, stop and share.
+    """Return the runs of pixels that a polygon covers by the same share: their row, start, stop and share.
 
-    Each edge is cut by the scanlines. A crossing at x covers all pixels on its right: a part of the one it falls in,
-    the rest with the next one, up to the crossing of an edge that goes the other way and takes it back.
+    Each edge is cut by the scanlines. A crossing at x covers all pixels on its right, the one it falls in partly. The
+    next crossing in the opposite direction takes this coverage back.
     """
     following = np.roll(corners, -1, axis=0)
     down = following[:, 1] > corners[:, 1]
@@ -188,7 +188,7 @@ def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArra
     weight = np.where(down, 1 / SCANLINES, -1 / SCANLINES)[edge]
     rest = weight * (x - column)
 
-    cell = (scanline // SCANLINES) * (width + 1) + column  # one more column: what lies right of the picture
+    cell = (scanline // SCANLINES) * (width + 1) + column  # one more column: the area right of the image
     cells = np.append(cell, cell + 1)
     order = np.argsort(cells, kind="stable")
     cells = cells[order]
@@ -196,7 +196,7 @@ def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArra
     jumps = np.add.reduceat(np.append(weight - rest, rest)[order], starts)
     share = np.minimum(np.abs(np.cumsum(jumps)), 1.0)
     row, start = np.divmod(cells[starts], width + 1)
-    stop = start + np.diff(cells[starts], append=0)  # the last one is wrong and not seen: nothing is covered there
+    stop = start + np.diff(cells[starts], append=0)  # the last run is wrong but not drawn: its coverage is zero
     seen = share > SEEN
     return row[seen], start[seen], stop[seen], share[seen]
 
@@ -206,7 +206,7 @@ def _mix(under: NDArray[np.uint8], color: Color, share: float | NDArray[np.float
 
 
 def half_blocks(pixels: NDArray[np.uint8], columns: int) -> str:
-    """A picture (height, width, 3) as text for a terminal with 24-bit colours: each half block shows two pixels."""
+    """Format an image (height, width, 3) as terminal text with 24-bit colors: each half block shows two pixels."""
     height, width, _ = pixels.shape
     columns = max(1, min(columns, width))
     colors = averaged(pixels, 2 * max(1, round(columns * height / width / 2)), columns)
@@ -221,7 +221,7 @@ def half_blocks(pixels: NDArray[np.uint8], columns: int) -> str:
 
 
 def averaged(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Resize a picture (height, width, 3) to (rows, columns, 3): means of its pixels, or each of them repeated."""
+    """Resize an image (height, width, 3) to (rows, columns, 3), by means of its pixels or by repeating them."""
     tops, heights = _parts(pixels.shape[0], rows)
     lefts, widths = _parts(pixels.shape[1], columns)
     sums = np.add.reduceat(np.add.reduceat(pixels, tops, axis=0, dtype=np.uint32), lefts, axis=1)
@@ -229,6 +229,6 @@ def averaged(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.u
 
 
 def _parts(length: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut a length into `count` nearly equal parts: their starts and their sizes."""
+    """Divide a length into `count` nearly equal parts; returns their starts and sizes."""
     edges = np.arange(count + 1) * length // count
     return np.minimum(edges[:-1], length - 1), np.maximum(np.diff(edges), 1)

@@ -1,8 +1,8 @@
-"""Limits that must be kept: named, with units, checked on the state after each step and counted as costs.
+"""Constraints: named limits with units, checked on the state after each step and counted as costs.
 
-They are part of what is compiled, so that they hold on every target and in every learner alike. A step notes what it
-violates as the bits of one number, which leaves its loop as fit for vector instructions as it was; costs are written
-from these in the loop that ends episodes.
+They are compiled into the environment, so that they hold on every target and in every learner. A step stores its
+violations as the bits of one integer, which keeps its loop vectorizable. The loop that ends episodes writes the costs
+from these bits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 PREFIXES = {"k": "1,000", "M": "1,000,000", "G": "1,000,000,000"}
 MOST = 31  # constraints: they are the bits of an int32
-VALUE = "(state, params)"  # what a function that gives the constrained value takes
+VALUE = "(state, params)"  # arguments of a function that computes the constrained value
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A value that must stay between limits: `Constraint("temperature", value="temperature", high=420.0, unit="K")`.
+    """A value that must stay within limits: `Constraint("temperature", value="temperature", high=420.0, unit="K")`.
 
-    `value` is the name of a field of the state, or a scalar function `value(state, params)`; `low` and `high` are
-    numbers, or names of fields of Params. It is violated by a state after a step, before an automatic reset, in which
-    the value lies below `low` or above `high`, or is not a number; at a limit it is not. Such a step has a cost of 1,
-    its reward is less by `penalty`, and where the constraint is `critical` it ends the episode. With `skip=` each
-    state on the way is judged: costs and penalties add up, and a critical violation ends the repetition too.
+    `value` is the name of a field of the state, or a scalar function `value(state, params)`. `low` and `high` are
+    numbers, or names of fields of Params. The state after a step, before autoreset, violates the constraint if its
+    value is below `low`, above `high` or NaN. A value at a limit is no violation. Such a step has a cost of 1, its
+    reward is reduced by `penalty`, and a `critical` constraint ends the episode. With `skip=` each state on the way is
+    checked: costs and penalties add up, and a critical violation ends the repetition too.
     """
 
     name: str
@@ -86,17 +86,17 @@ class Constraint:
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number that a limit may be."""
+    """Return whether a value is a number that can serve as a limit."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 def is_finite(value: Any) -> bool:
-    """Whether this is a number, and neither infinite nor none."""
+    """Return whether a value is a finite number."""
     return is_number(value) and isfinite(value)
 
 
 def checked_constraints(environment: Environment) -> tuple[Constraint, ...]:
-    """Its constraints, each with the unit of the signal that it constrains; refused where they do not fit it."""
+    """Return the environment's constraints, each with its signal's unit; raises DefinitionError for invalid ones."""
     constraints, seen = tuple(environment.constraints), set()
     if len(constraints) > MOST:
         raise DefinitionError(f"{environment.id}: constraints= has {len(constraints)}, and there may be {MOST}")
@@ -115,7 +115,7 @@ def checked_constraints(environment: Environment) -> tuple[Constraint, ...]:
 
 
 def _check_fields(environment: Environment, constraint: Constraint) -> None:
-    """Refuse names of fields that are none, limits that are upside down, and another unit than that of the signal."""
+    """Raise DefinitionError for unknown fields, limits in the wrong order, and units other than the signal's."""
     place = f"{environment.id}: constraint {constraint.name!r}"
     if isinstance(constraint.value, str):
         _require_number(environment.state, constraint.value, f"{place}: value=")
@@ -137,7 +137,7 @@ def _check_fields(environment: Environment, constraint: Constraint) -> None:
 
 
 def _conversion(unit: str, wanted: str) -> str:
-    """Return how numbers of a unit become those of another, where both differ by a prefix of a thousandfold alone."""
+    """Return the conversion from a unit to another that differs by a prefix of 1,000 only."""
     for name, factor in PREFIXES.items():
         if unit == name + wanted:
             return f"multiply its limits by {factor}"
@@ -161,7 +161,7 @@ def _require_number(record: Record, name: str, place: str) -> None:
 
 
 def constraining(environment: Environment, constraints: tuple[Constraint, ...]) -> Environment:
-    """An environment as it was defined, but for its constraints: for a comparison, or a model that is more careful."""
+    """Return a copy of an environment with other constraints: for a comparison, or a more careful model."""
     twin = object.__new__(type(environment))
     vars(twin).update(vars(environment))
     vars(twin).update(constraints=constraints)
@@ -169,17 +169,17 @@ def constraining(environment: Environment, constraints: tuple[Constraint, ...]) 
 
 
 def cost_names(constraints: tuple[str, ...]) -> tuple[str, ...]:
-    """Under which names the costs of an episode are told: their sum, and that of each constraint."""
+    """Return the names of an episode's costs: their sum, and each constraint's."""
     return ("cost", *(f"cost/{name}" for name in constraints)) if constraints else ()
 
 
-# Scalar functions: what is compiled -----------------------------------------------------------------------------------
+# Scalar functions, which are compiled ---------------------------------------------------------------------------------
 
 
 def judged_step(environment: Environment) -> Callable[..., Any]:
-    """`step(copies, i, state, params, action, rng)`: the environment's, repeated as it skips, each state judged.
+    """Make `step(copies, i, state, params, action, rng)`: the environment's step with frame skip and constraint checks.
 
-    Returns the reward less penalties, and whether the episode terminated. What was violated is left in `copies`.
+    Returns the reward minus penalties, and whether the episode terminated. Violations are stored in `copies`.
     """
     if not environment.constraints:
         return _unconstrained(repeated_step(environment))
@@ -206,7 +206,7 @@ def _unconstrained(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _judged_repeatedly(environment: Environment, violations: Any, pay: Any, critical: np.int32) -> Callable[..., Any]:
-    """Sum costs and penalties over all states of a repeated action, and stop at a critical one."""
+    """Make a step that sums costs and penalties over all states of a repeated action, and stops at a critical one."""
     own, times, number = environment.step, environment.skip, len(environment.constraints)
 
     def step(copies, i, state, params, action, rng):
@@ -229,7 +229,7 @@ def _judged_repeatedly(environment: Environment, violations: Any, pay: Any, crit
 
 
 def violating(environment: Environment) -> Callable[..., Any]:
-    """`violations(state, params)`: which constraints a state violates, as bits in their order."""
+    """Make `violations(state, params)`, which returns a state's violated constraints as bits in their order."""
     check = nothing_violated
     for place, one in enumerate(environment.constraints):
         real = _precision(environment, one)
@@ -240,7 +240,7 @@ def violating(environment: Environment) -> Callable[..., Any]:
 
 
 def nothing_violated(state, params):  # noqa: ARG001
-    """Before the first constraint."""
+    """Return no violations, before the first constraint."""
     return np.int32(0)
 
 
@@ -249,14 +249,14 @@ def _checking_one(others: Any, value: Any, low: Any, high: Any, bit: np.int32) -
 
     def check(state, params):
         found = value(state, params)
-        within = (found >= low(params)) & (found <= high(params))  # so written, NaN is outside
+        within = (found >= low(params)) & (found <= high(params))  # in this form, NaN is outside
         return others(state, params) | (none if within else bit)
 
     return check
 
 
 def _precision(environment: Environment, constraint: Constraint) -> Any:
-    """In what a value is compared with its limits: as it is stored, so that it can be exactly at one of them."""
+    """Return the precision of comparisons with limits: the stored one, so that a value can equal a limit exactly."""
     if isinstance(constraint.value, str):
         kind = environment.state.dtype[constraint.value]
         return np.float32 if kind == np.float32 or kind.itemsize < 4 else np.float64
@@ -294,7 +294,7 @@ def _limit(limit: float | str | None, without: float, real: Any) -> Callable[...
 
 
 def paying(environment: Environment) -> Callable[..., Any]:
-    """`pay(reward, violated)`: the reward less the penalties of what was violated."""
+    """Make `pay(reward, violated)`, which returns the reward minus the penalties of violated constraints."""
     pay = as_single if any(one.penalty for one in environment.constraints) else as_it_is
     for place, one in enumerate(environment.constraints):
         if one.penalty:
@@ -303,12 +303,12 @@ def paying(environment: Environment) -> Callable[..., Any]:
 
 
 def as_single(reward, violated):  # noqa: ARG001
-    """A reward as it is recorded, so that all targets take penalties off the same number."""
+    """Return a reward as it is recorded, so that all targets subtract penalties from the same number."""
     return np.float32(reward)
 
 
 def as_it_is(reward, violated):  # noqa: ARG001
-    """Where nothing has a penalty."""
+    """Return the reward unchanged, without penalties."""
     return reward
 
 
@@ -322,7 +322,7 @@ def _paying_one(others: Callable[..., Any], penalty: np.float32, bit: np.int32) 
 
 
 def counting(environment: Environment) -> Callable[..., Any]:
-    """`count(copies, i)`: the costs of the step that copy i has taken, also as part of its episode's."""
+    """Make `count(copies, i)`, which records the costs of environment i's last step and adds them to its episode's."""
     number = len(environment.constraints)
 
     def add(copies, i):
@@ -345,7 +345,7 @@ def counting(environment: Environment) -> Callable[..., Any]:
 
 
 def closing(environment: Environment) -> Callable[..., Any]:
-    """`close(copies, i)`: keep the costs of an episode that ended."""
+    """Make `close(copies, i)`, which stores the costs of a finished episode."""
     number = len(environment.constraints)
 
     def close(copies, i):
@@ -357,7 +357,7 @@ def closing(environment: Environment) -> Callable[..., Any]:
 
 
 def clearing_costs(environment: Environment) -> Callable[..., Any]:
-    """`clear(copies, i)`: an episode begins without costs."""
+    """Make `clear(copies, i)`, which begins an episode without costs."""
     number = len(environment.constraints)
 
     def clear(copies, i):
@@ -369,4 +369,4 @@ def clearing_costs(environment: Environment) -> Callable[..., Any]:
 
 
 def no_costs(copies, i):
-    """Of an environment without constraints."""
+    """Do nothing, in an environment without constraints."""

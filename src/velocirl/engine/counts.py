@@ -1,4 +1,4 @@
-"""Counts of steps as they are written: 10_000, 1e4 or an integer of numpy."""
+"""Parsing of step counts: 10_000, 1e4 or a NumPy integer."""
 
 from __future__ import annotations
 

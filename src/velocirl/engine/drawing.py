@@ -1,8 +1,8 @@
-"""Parameters that are drawn anew for each copy and episode: `params={"gravity": velocirl.uniform(5, 15)}`.
+"""Domain randomization: parameters sampled per environment and episode, `params={"gravity": velocirl.uniform(5, 15)}`.
 
-Which fields are drawn is a property of what is compiled; between which bounds is not. An environment with drawn fields
-has them in its record of parameters, beside each field: so they are arrays of the fleet like any other, saved with it
-and on every device, and other bounds compile nothing.
+The choice of randomized fields is compiled in; their bounds are not. An environment with randomized fields stores the
+bounds in its record of parameters, next to each field. They are arrays of the fleet like any other, saved with it and
+on every device, and other bounds compile nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 UNIFORM, LOG_UNIFORM = "uniform", "log_uniform"
 NUMBER = r"\s*([-+]?[\w.]+(?:[eE][-+]?\d+)?)\s*"
 WRITTEN = re.compile(rf"\s*({UNIFORM}|{LOG_UNIFORM})\s*\({NUMBER},{NUMBER}\)\s*")
-MOST_WHOLE = 2**31 - 1  # whole numbers to choose from
+MOST_WHOLE = 2**31 - 1  # integers to choose from
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Numbers from `low` to `high`, both included, one of which each copy draws as an episode begins."""
+    """Distribution of numbers from `low` to `high`, both included; each environment samples it as an episode begins."""
 
     kind: str
     low: float
@@ -52,15 +52,15 @@ class Draw:
 
 
 def uniform(low: float, high: float) -> Draw:
-    """A parameter that each copy draws anew as an episode begins: any number from `low` to `high` is as likely.
+    """Return a uniform distribution from `low` to `high`, both included, sampled per environment and episode.
 
-    Of a field of whole numbers, a whole one. `PPO("CartPole-v1", params={"gravity": uniform(5, 15)})`.
+    Integer fields sample integers. `PPO("CartPole-v1", params={"gravity": uniform(5, 15)})`.
     """
     return Draw(UNIFORM, low, high)
 
 
 def log_uniform(low: float, high: float) -> Draw:
-    """A parameter that each copy draws anew as an episode begins, whose logarithm is uniform: for orders of magnitude.
+    """Return a log-uniform distribution, sampled per environment and episode: for orders of magnitude.
 
     `log_uniform(0.1, 10)` is below 1 as often as above it.
     """
@@ -68,12 +68,12 @@ def log_uniform(low: float, high: float) -> Draw:
 
 
 def plain_number(value: Any) -> float:
-    """A number of Python's own, as configurations have them."""
+    """Return a number as a Python number, as in configurations."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_draw(value: Any) -> Draw | None:
-    """What a parameter is drawn from, as an object or as it is written: "uniform(5, 15)"; None for other values."""
+    """Return a parameter's distribution, given as an object or as text, "uniform(5, 15)"; None for other values."""
     if isinstance(value, Draw):
         return value
     if not isinstance(value, str):
@@ -87,19 +87,19 @@ def as_draw(value: Any) -> Draw | None:
 
 
 def is_draw(value: Any) -> bool:
-    """Whether a value, perhaps as it is written, is what a parameter is drawn from."""
+    """Return whether a value is a distribution, as an object or as text."""
     return isinstance(value, Draw) or (isinstance(value, str) and WRITTEN.fullmatch(value) is not None)
 
 
 def with_draws(environment: Environment, params: Mapping[str, Any] | None) -> Environment:
-    """The environment with those parameters drawn that these values ask for, beside those that are drawn already."""
+    """Return the environment with the parameters randomized that have a distribution in `params` or had one before."""
     asked = {name for name, value in (params or {}).items() if isinstance(value, (Draw, str))}
     drawn = tuple(name for name in environment.params.fields if name in asked or name in environment.drawn)
     return environment if drawn == environment.drawn else drawing(environment.plain or environment, drawn)
 
 
 def drawing(environment: Environment, drawn: tuple[str, ...]) -> Environment:
-    """An environment as it was defined, but for parameters that are drawn."""
+    """Return a copy of an environment with randomized parameters."""
     twin = object.__new__(type(environment))
     vars(twin).update(vars(environment))
     vars(twin).update(params=DrawnRecord(environment, drawn), drawn=drawn, plain=environment)
@@ -107,12 +107,12 @@ def drawing(environment: Environment, drawn: tuple[str, ...]) -> Environment:
 
 
 def draw_of(row: Any, name: str) -> Draw:
-    """What a parameter of a copy is drawn from."""
+    """Return the distribution of a parameter in an environment's row of parameters."""
     return Draw(LOG_UNIFORM if row[is_log(name)] else UNIFORM, row[low_of(name)], row[high_of(name)])
 
 
 class DrawnRecord(Record):
-    """Parameters some of which are drawn: beside each of those its bounds, under names that no field can have."""
+    """Record of parameters with some randomized: their bounds are stored in extra fields with reserved names."""
 
     def __init__(self, environment: Environment, drawn: tuple[str, ...]) -> None:
         own = environment.params
@@ -125,7 +125,7 @@ class DrawnRecord(Record):
                 )
             kind = np.dtype(np.int8) if kind.kind == "b" else kind
             kinds += [(low_of(name), kind), (high_of(name), kind), (is_log(name), np.dtype(np.int8))]
-            # Whatever a file says of them: what is drawn between bounds that are a field's fits the field.
+            # Validates bounds from a file: samples between bounds that a field allows fit the field.
             limits = (0, 1) if own.dtype[name].kind == "b" else own.bounds.get(name)
             bounds |= {} if limits is None else {low_of(name): limits, high_of(name): limits}
         super().__init__(own.name, np.dtype(kinds, align=True), own.defaults, bounds)
@@ -133,11 +133,11 @@ class DrawnRecord(Record):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Those that the environment's author wrote."""
+        """Names of the fields that the environment's author wrote."""
         return self._own.fields
 
     def fill(self, rows: NDArray[Any], values: Mapping[str, Any]) -> None:
-        """Write values, or what they are drawn from: then the present one stays until the next episode."""
+        """Write values or distributions; a distribution keeps the present value until the next episode."""
         for name, value in values.items():
             draw = drawn_from(self, name, value)
             if draw is None:
@@ -151,7 +151,7 @@ class DrawnRecord(Record):
             rows[low_of(name)], rows[high_of(name)], rows[is_log(name)] = low, high, logarithmic
 
     def extremes(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """The same rows with all that is drawn at its lower and at its upper end."""
+        """Return the rows with all randomized fields at their lower, then at their upper end."""
         ends = []
         for end_of in (low_of, high_of):
             ends.append(rows.copy())
@@ -161,12 +161,12 @@ class DrawnRecord(Record):
 
 
 def drawn_from(record: Record, name: str, value: Any) -> Draw | None:
-    """What a field is to be drawn from, refused where not all of it fits the field; None for a value."""
+    """Return the distribution given for a field, or None for a value; raises ValueError if it does not fit."""
     try:
         draw = as_draw(value)
     except ValueError as error:
         raise ValueError(f"{record.name}.{name} {error}") from None
-    if draw is None or name not in record.fields:  # which is refused by its name
+    if draw is None or name not in record.fields:  # unknown names raise elsewhere
         return None
     if name not in getattr(record, "drawn", ()):
         raise ValueError(f"{record.name}.{name} is not drawn in these copies: make them with params={{{name!r}: ...}}")
@@ -180,25 +180,25 @@ def drawn_from(record: Record, name: str, value: Any) -> Draw | None:
 
 
 def low_of(name: str) -> str:
-    """The name under which the lower bound of a field stands beside it."""
+    """Return the name of the extra field that holds a field's lower bound."""
     return f"_{name}_low"
 
 
 def high_of(name: str) -> str:
-    """That of its upper bound."""
+    """Return the name of the extra field that holds a field's upper bound."""
     return f"_{name}_high"
 
 
 def is_log(name: str) -> str:
-    """That of whether its logarithm is what is uniform."""
+    """Return the name of the extra field that holds whether a field is log-uniform."""
     return f"_{name}_log"
 
 
-# Scalar functions: what is compiled -----------------------------------------------------------------------------------
+# Scalar functions, which are compiled ---------------------------------------------------------------------------------
 
 
 def drawing_reset(environment: Environment) -> Callable[..., Any]:
-    """The `reset(state, params, rng)` that draws parameters before the environment's own."""
+    """Make the `reset(state, params, rng)` that samples parameters before the environment's own reset."""
     reset = environment.reset
     for name in reversed(environment.drawn):
         draw = draw_real if environment.params.dtype[name].kind == "f" else draw_whole
@@ -217,18 +217,18 @@ def _drawing_first(
 
 
 def draw_real(rng, low, high, logarithmic):
-    """A number between bounds, both included."""
+    """Sample a real number between bounds, both included."""
     share = random.uniform(rng)
     value = low + (high - low) * share
     if logarithmic != 0:
         value = exp(log(low) + (log(high) - log(low)) * share)
-    # So written, whatever rounding made of it, and even what is not a number, ends up between the bounds.
+    # In this form, rounding errors and even NaN end up between the bounds.
     value = value if value > low else low
     return value if value < high else high
 
 
 def draw_whole(rng, low, high, logarithmic):
-    """A whole number between bounds, both included."""
+    """Sample an integer between bounds, both included."""
     first, last = int(low), int(high)
     if logarithmic != 0:
         above = float(last) + 1.0

@@ -1,4 +1,4 @@
-"""The definition of an environment: records, spaces and scalar functions, checked where they are written."""
+"""Definition of an environment: records, spaces and scalar functions, checked where they are written."""
 
 from __future__ import annotations
 
@@ -37,40 +37,39 @@ COMPILED = ("reset", "step", "observe", "observe_row", "legal")
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """What happens in one copy of an environment; the engine runs it as a fleet, on any target.
+    """Definition of a single environment; the engine runs it as a fleet, on any target.
 
     `reset`, `step`, `observe` or `observe_row` and `legal` are scalar functions and get compiled; `draw` and `text` are
-    plain Python, for people to look at. `report` names the state fields that are shown at the end of each episode;
-    `options` the parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name
-    of an algorithm, are settings with which it is known to learn this environment; they take the place of its generic
-    defaults, all of them.
+    plain Python, for rendering. `report` names the state fields shown at the end of each episode. `options` names the
+    parameters that `reset(options={...})` may set for the episodes that it begins. `presets` are tuned settings by
+    algorithm name; they replace all generic defaults of the environment.
 
-    A picture may be written row by row, by `observe_row` in the place of `observe`: then a GPU shares out the rows of
-    each copy to many threads. With `skip=4` an action is repeated four times, or until `terminated`: its rewards are
-    summed, only the last state is seen, and `max_steps` and the length of an episode count the agent's actions. With
-    `stack=4` agents see the four newest frames, oldest first, as an array (4, *shape of a frame), which an episode's
-    first frame fills. The `observation` that is given is the space of one frame; afterwards `frame` is that space, and
-    `observation` that of what agents see.
+    An image may be written row by row, by `observe_row` in place of `observe`: a GPU then distributes the rows of each
+    environment to many threads. With `skip=4` an action is repeated four times, or until `terminated`. Its rewards are
+    summed, only the last state is observed, and `max_steps` and episode lengths count the agent's actions. With
+    `stack=4` agents receive the four newest frames, oldest first, as an array (4, *shape of a frame); an episode's
+    first frame fills it. The `observation` passed in is the space of one frame; afterwards `frame` is that space, and
+    `observation` the agent's.
 
-    `constraints` are limits that must be kept, see `Constraint`. `signals` and `actuators` name the numbers of an
-    observation and of an action with their units, in their order; `scenarios` are parameters by the name of a way to
-    operate it, `make(..., scenario="disturbed")`; `controller` is one to compare with, that has `predict`.
-    `action_meanings` names each Discrete action, as ("left", "stay", "right"): `velocirl play ENV --me` chooses keys by
-    them. `render_fps` is the number of steps per second at which it is watched; from 5 on, a person plays in real time.
+    `constraints` are limits that must be satisfied, see `Constraint`. `signals` and `actuators` name the numbers of an
+    observation and of an action with their units, in order. `scenarios` are named parameter sets,
+    `make(..., scenario="disturbed")`. `controller` is a reference controller with `predict`. `action_meanings` names
+    each Discrete action, as ("left", "stay", "right"): `velocirl play ENV --me` chooses keys by them. `render_fps` is
+    the number of steps per second in rendering; from 5 on, a human player plays in real time.
 
-    `time_step` is the duration of one `step` in seconds; trajectories, reports and imported data sets use it. Where
-    `params` has a field `time_step`, that declares it, and `time_step` is its default.
+    `time_step` is the duration of one `step` in seconds; trajectories, reports and imported datasets use it. A field
+    `time_step` of `params` declares it too; `time_step` is then the field's default.
 
-    An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
-    `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
+    An action is a number (Discrete), an array (MultiDiscrete, Box) or composite. Parts of a Dict are fields,
+    `action.kind`, `action.force[0]`; parts of a Tuple have indices, `action[0]`, `action[1][0]`.
 
         reset(state, params, rng)               writes every field of the state
         step(state, params, action, rng)        changes the state, returns (reward, terminated)
         observe(state, params, observation)     writes every element of the row
-        observe_row(state, params, y, row)      writes row y of a picture, (W,) of (H, W) or (W, C) of (H, W, C)
+        observe_row(state, params, y, row)      writes row y of an image, (W,) of (H, W) or (W, C) of (H, W, C)
         legal(state, params, mask)              writes 1 for each legal action, else 0; choice by choice, part by part
-        draw(state, params, canvas)             paints a picture:
-            canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
+        draw(state, params, canvas)             paints an image:
+            canvas.view(left, right, bottom, top, width=600, height=400)    first: the visible part of the world
             canvas.rectangle(left, bottom, right, top, color)               a color is (red, green, blue), 0 to 255
             canvas.disc(x, y, radius, color)
             canvas.line(x1, y1, x2, y2, width, color)
@@ -106,9 +105,9 @@ class Environment:
     controller: Any = None
     action_meanings: tuple[str, ...] = ()
     render_fps: float = 30.0
-    frame: gymnasium.Space = field(init=False)  # what is seen at one moment; `observation` is that of the stack
-    drawn: tuple[str, ...] = field(default=(), init=False)  # parameters that copies draw, see `drawing`
-    plain: Environment | None = field(default=None, init=False)  # the same without draws, where there are some
+    frame: gymnasium.Space = field(init=False)  # space of one frame; `observation` is that of the stack
+    drawn: tuple[str, ...] = field(default=(), init=False)  # randomized parameters, see `drawing`
+    plain: Environment | None = field(default=None, init=False)  # the environment without randomization, if it has some
     unframed: Environment | None = field(default=None, init=False)  # as its author wrote it, see `framing`
 
     def __post_init__(self) -> None:
@@ -150,29 +149,29 @@ class Environment:
 
     @property
     def functions(self) -> dict[str, Any]:
-        """Its scalar functions by their names: what somebody wrote, and is compiled."""
+        """Scalar functions by name: those of the author, which are compiled."""
         values = {f"constraint {one.name}": one.value for one in self.constraints if callable(one.value)}
         return {name: getattr(self, name) for name in COMPILED if getattr(self, name) is not None} | values
 
     @property
     def double(self) -> bool:
-        """Whether its functions compute in double precision: as soon as one field of its records is float64."""
+        """Whether its functions compute in double precision: true if any field of its records is float64."""
         return self.state.double or self.params.double
 
     @property
     def source(self) -> str:
-        """The module in which it was defined."""
+        """Name of the module in which it was defined."""
         return self.step.__module__ or "__main__"
 
     @property
     def num_masked(self) -> int:
-        """The width of the action mask: one entry for each choice of each discrete action."""
+        """Width of the action mask: one entry for each option of each discrete choice."""
         return sum(counts_of(self.action))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A built-in one is pickled by its id, another by its parts.
+        """Pickle a built-in environment by its id, another by its parts.
 
-        So pickle refers to its functions as to any others, and cloudpickle takes along those of a script or a notebook.
+        Pickle then refers to its functions as to any others, and cloudpickle includes those of a script or a notebook.
         """
         if self.drawn:
             return drawing, (self.plain, self.drawn)
@@ -183,7 +182,7 @@ class Environment:
         return from_parts, (vars(self).copy(),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Environment:
-        """Itself, as a function's is: nothing of a definition ever changes."""
+        """Return the environment itself, as for functions: a definition never changes."""
         return self
 
     def _check_signature(self, name: str, signature: str) -> None:
@@ -254,7 +253,7 @@ class Environment:
 
 
 def from_parts(parts: dict[str, Any]) -> Environment:
-    """An environment out of a pickle: it was checked when it was defined, and takes no other's name."""
+    """Rebuild an environment from a pickle: it was checked when it was defined, and replaces no registered one."""
     environment = object.__new__(Environment)
     vars(environment).update(parts)
     registry.adopt(environment)

@@ -1,4 +1,4 @@
-"""The errors of the engine, and the switch that shows what lies behind them."""
+"""Errors of the engine, and the switch that shows their causes."""
 
 import os
 import sysconfig
@@ -11,16 +11,16 @@ SITE = ("site-packages", "dist-packages")  # packages of others, within the fold
 
 
 class DefinitionError(TypeError):
-    """An environment is written in a way the engine cannot run; the message says where and what to write instead."""
+    """Invalid definition of an environment; the message names the location and the correction."""
 
 
 def debugging() -> bool:
-    """Whether VELOCIRL_DEBUG asks for the compiler's own traces behind our messages."""
+    """Return whether VELOCIRL_DEBUG requests the compiler's own tracebacks in addition to our messages."""
     return os.environ.get("VELOCIRL_DEBUG", "") not in ("", "0")
 
 
 def hides_a_trace(error: BaseException) -> bool:
-    """Return whether a traceback shows more than the message: another error behind it, or code that is not ours."""
+    """Return whether a traceback shows more than the message: another error as its cause, or foreign code."""
     if error.__cause__ is not None or (error.__context__ is not None and not error.__suppress_context__):
         return True
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -1,7 +1,7 @@
-"""How often copies are seen, and how many frames at once: `skip` and `stack`, of an environment or of its user.
+"""Frame skip and frame stack, `skip` and `stack`, of an environment or of its user.
 
-A stack of frames lies in the row of observations itself, so it is saved and carried with it: a step moves the frames by
-one place and writes the newest; the first frame of an episode fills all places.
+A stack of frames is stored in the row of observations itself, so it is saved and moved with it. A step shifts the
+frames by one slot and writes the newest; the first frame of an episode fills all slots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FRAMES = "skip", "stack"
 
 
 def check_framing(frame: gymnasium.Space[Any], skip: Any, stack: Any) -> None:
-    """Refuse numbers that are none, and a stack of what is not an array."""
+    """Validate `skip` and `stack`: positive integers; stacking needs a Box with a shape."""
     for name, value in (("skip", skip), ("stack", stack)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name}= must be a whole number from 1, got {value!r}")
@@ -31,7 +31,7 @@ def check_framing(frame: gymnasium.Space[Any], skip: Any, stack: Any) -> None:
 
 
 def stacked_space(frame: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
-    """The space of what agents see: that of one frame, or of several, oldest first."""
+    """Return the agent's observation space: the space of one frame, or of a stack, oldest first."""
     if stack == 1:
         return frame
     assert isinstance(frame, Box)  # noqa: S101 - checked before
@@ -40,12 +40,12 @@ def stacked_space(frame: gymnasium.Space[Any], stack: int) -> gymnasium.Space[An
 
 
 def frame_size(environment: Environment) -> int:
-    """The numbers of one frame."""
+    """Return the number of elements of one frame."""
     return int(np.prod(environment.frame.shape or ()))
 
 
 def with_frames(environment: Environment, skip: int | None = None, stack: int | None = None) -> Environment:
-    """The environment with these numbers, of which None leaves its own; refused where it has its own already."""
+    """Return the environment with `skip` and `stack`; None keeps its own. An environment's own cannot be changed."""
     if environment.plain is not None:
         return drawing(with_frames(environment.plain, skip, stack), environment.drawn)
     for name, asked in (("skip", skip), ("stack", stack)):
@@ -63,7 +63,7 @@ def with_frames(environment: Environment, skip: int | None = None, stack: int | 
 
 
 def framing(environment: Environment, skip: int, stack: int) -> Environment:
-    """An environment without draws as it was defined, but for how it is seen."""
+    """Return a copy of an environment, without randomization, with another frame skip and stack."""
     twin = object.__new__(type(environment))
     vars(twin).update(vars(environment))
     observation = stacked_space(environment.frame, stack)
@@ -72,11 +72,11 @@ def framing(environment: Environment, skip: int, stack: int) -> Environment:
     return twin
 
 
-# Scalar functions: what is compiled -----------------------------------------------------------------------------------
+# Scalar functions, which are compiled ---------------------------------------------------------------------------------
 
 
 def whole_frame(environment: Environment) -> Callable[..., Any]:
-    """`observe(state, params, frame)`: the environment's own, or a loop over its rows."""
+    """Return `observe(state, params, frame)`: the environment's own, or a loop over its rows."""
     if environment.observe is not None:
         return environment.observe
     observe_row: Any = environment.observe_row
@@ -90,7 +90,7 @@ def whole_frame(environment: Environment) -> Callable[..., Any]:
 
 
 def repeated_step(environment: Environment) -> Callable[..., Any]:
-    """`step(state, params, action, rng)`: the environment's own, or as often as it skips, until it terminates."""
+    """Return `step(state, params, action, rng)`: the environment's own, or a repetition of it until it terminates."""
     step, times = environment.step, environment.skip
     if times == 1:
         return step
@@ -108,14 +108,14 @@ def repeated_step(environment: Environment) -> Callable[..., Any]:
 
 
 def push(frames, into, moved, size):
-    """Move frames by one place, in their own memory or into other; `moved` numbers, of which each frame has `size`."""
+    """Shift frames by one slot, in place or into another array; `moved` elements, `size` in each frame."""
     source, target = frames.reshape(-1), into.reshape(-1)
     for k in range(moved):
         target[k] = source[k + size]
 
 
 def fill(frames, filled, size):
-    """Let the newest frame fill the places of all before it, which are so many numbers."""
+    """Copy the newest frame into all slots before it, which have `filled` elements."""
     flat = frames.reshape(-1)
     for first in range(0, filled, size):
         for k in range(size):

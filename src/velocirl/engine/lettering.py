@@ -1,4 +1,4 @@
-"""Text on a canvas: letters of five by seven dots, scaled to any size, with the share of each pixel that they cover."""
+"""Text on a canvas: letters of 5 x 7 dots, scaled to any size, anti-aliased by pixel coverage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOTS, ADVANCE = 7, 6  # dots of a capital letter's height, and from one letter t
 BELOW = 2  # rows of dots below the baseline, for g, j, p, q and y
 LINE = 11  # dots from one line to the next
 BOX = "1F11111111111F"  # stands for a character without a glyph
-# Rows of dots from the top, two hexadecimal digits for each; the highest of five bits is the dot on the left.
+# Rows of dots from the top, two hexadecimal digits each; the highest of five bits is the dot on the left.
 GLYPHS: dict[str, str] = {
     pair[0]: pair[2:]
     for pair in """\
@@ -43,9 +43,9 @@ SHARES = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 class Label(NamedTuple):
-    """A text on a canvas, in pixels."""
+    """Text on a canvas, in pixels."""
 
-    x: float  # of its left end, middle or right end, as `align` says
+    x: float  # of its left end, middle or right end, depending on `align`
     y: float  # of the middle of its capital letters
     text: str
     size: float  # height of a capital letter
@@ -54,12 +54,12 @@ class Label(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The part of a line that lies left of x."""
+        """Fraction of a line that is left of x."""
         return SHARES[self.align]
 
 
 def write(pixels: NDArray[np.uint8], label: Label) -> None:
-    """Write a label into a picture (height, width, 3)."""
+    """Write a label into an image (height, width, 3)."""
     height, width, _ = pixels.shape
     dot = label.size / DOTS
     for row, text in enumerate(label.text.split("\n")):
@@ -74,7 +74,7 @@ def write(pixels: NDArray[np.uint8], label: Label) -> None:
 
 @lru_cache(maxsize=256)
 def _dots(character: str) -> NDArray[np.float64]:
-    """The dots of a character (DOTS + BELOW, ADVANCE), 1 where there is one."""
+    """Return the dots of a character (DOTS + BELOW, ADVANCE), 1 where there is one."""
     code = GLYPHS.get(character, BOX)
     rows = [int(code[place : place + 2], 16) for place in range(0, len(code), 2)]
     found = np.zeros((DOTS + BELOW, ADVANCE))
@@ -84,7 +84,7 @@ def _dots(character: str) -> NDArray[np.float64]:
 
 
 def _covered(dots: NDArray[Any], start: float, dot: float, size: int) -> tuple[slice, NDArray[np.float64]]:
-    """The pixels that columns of dots reach, and the share (rows, pixels) of each that they cover: area sampling."""
+    """Return the pixels that columns of dots reach, and the covered share (rows, pixels) of each: area sampling."""
     count = dots.shape[1]
     first, last = (int(np.clip(edge, 0, size)) for edge in (np.floor(start), np.ceil(start + count * dot)))
     edges = np.clip((np.arange(first, last + 1) - start) / dot, 0, count)  # of pixels, in dots

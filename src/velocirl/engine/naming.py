@@ -1,15 +1,15 @@
-"""What to say of a name that does not exist."""
+"""Suggestions for unknown names."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
-ALIKE = 0.6  # names that have less in common are no slips of each other
-MOST_COMPARED, MOST_LETTERS, MOST_LISTED = 1000, 100, 100  # a file of somebody else's may have any number of names
+ALIKE = 0.6  # minimum similarity of a typo to its correction
+MOST_COMPARED, MOST_LETTERS, MOST_LISTED = 1000, 100, 100  # a file from elsewhere may have any number of names
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, or all of them."""
+    """Return the end of a message about an unknown name: the nearest known name, or all of them."""
     names = list(known)
     lower = {one.lower(): one for one in reversed(names[:MOST_COMPARED])}  # of two that differ in case, the first
     near = difflib.get_close_matches(name[:MOST_LETTERS].lower(), lower, n=1, cutoff=ALIKE)
@@ -21,13 +21,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def plain_name(name: str, known: Iterable[str]) -> str:
-    """Return the known name that equals `name` but for case, underscores and hyphens; `name` itself without one."""
+    """Return the known name that equals `name` except for case, underscores and hyphens; else `name` itself."""
     spelled = {_letters(one): one for one in known}
     return spelled.get(_letters(name), name)
 
 
 def nearest_id(name: str, known: Iterable[str]) -> str | None:
-    """The id whose name, whatever the version and the case, comes near that of another; of several the newest."""
+    """Return the id with the most similar name, ignoring version and case; among versions, the newest."""
     newest: dict[str, tuple[int, str]] = {}
     for one in known:
         stem, version = _split(one)
@@ -41,6 +41,6 @@ def _letters(name: str) -> str:
 
 
 def _split(name: str) -> tuple[str, int]:
-    """`CartPole-v1` as cartpole and 1."""
+    """Split `CartPole-v1` into cartpole and 1."""
     version = re.search(r"-v(\d+)$", name)
     return (name[: version.start()].lower(), int(version[1])) if version else (name.lower(), -1)

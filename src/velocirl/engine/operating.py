@@ -1,4 +1,4 @@
-"""Declarations for those who operate an environment: signals, actuators, time step, scenarios and controller."""
+"""Declarations for operating an environment: signals, actuators, time step, scenarios and controller."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _has_own_time_step(environment: Environment) -> bool:
 
 
 def check_operation(environment: Environment) -> None:
-    """Refuse names and units that do not fit its spaces, scenarios of other parameters, and another's controller."""
+    """Raise DefinitionError for signals, actuators, scenarios or a controller that do not fit the environment."""
     for what, names, space in (
         ("signals", environment.signals, environment.frame),
         ("actuators", environment.actuators, environment.action),
@@ -77,7 +77,7 @@ def check_operation(environment: Environment) -> None:
 
 
 def params_in(environment: Environment, scenario: str | None, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of a scenario, and those that were given beside it, which count for more."""
+    """Return the parameters of a scenario, overridden by `params`."""
     if scenario is None:
         return dict(params or {})
     if scenario not in environment.scenarios:
@@ -87,7 +87,7 @@ def params_in(environment: Environment, scenario: str | None, params: Mapping[st
 
 
 def _size(space: gymnasium.Space[Any]) -> int:
-    """The numbers of an observation or an action."""
+    """Return the number of elements of an observation or an action."""
     if has_parts(space):
         return sum(_size(part.space) for part in parts_of(space))
     return 1 if isinstance(space, Discrete) else int(np.prod(space.shape or ()))
@@ -116,7 +116,7 @@ def _check_scenario(environment: Environment, name: str, params: Any) -> None:
 
 
 def _check_controller(environment: Environment) -> None:
-    """A controller acts by `predict`, and may name what it reads and drives in `signals` and `actuators`."""
+    """Raise DefinitionError unless the controller has `predict` and names only known signals and actuators."""
     controller = environment.controller
     if controller is None:
         return
@@ -136,7 +136,7 @@ def _check_controller(environment: Environment) -> None:
 
 
 def bound_controller(environment: Environment) -> Any:
-    """Its controller, which has found what it names among the signals and actuators; None where it has none."""
+    """Return the environment's controller, bound to its signals and actuators; None without one."""
     bind = getattr(environment.controller, "bind", None)
     if bind is None:
         return environment.controller

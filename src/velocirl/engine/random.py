@@ -1,9 +1,9 @@
-"""Random numbers for one copy: `random.uniform(rng, low, high)`, the same stream on every target.
+"""Random numbers for one environment: `random.uniform(rng, low, high)`, the same stream on every target.
 
-Each copy owns a xoroshiro128++ generator (Blackman and Vigna, 2019): 128 bits of state, period 2^128 - 1, no failure
-known in BigCrush or PractRand. Streams start at points hashed from (seed, copy), so that two of a million streams of
-2^40 draws overlap with a probability below 2^-47. The arithmetic is written with masks, so that the very same source
-is right for Python's unbounded integers and for compiled 64-bit ones.
+Each environment has a xoroshiro128++ generator (Blackman and Vigna, 2019): 128 bits of state, period 2^128 - 1, no
+known failure in BigCrush or PractRand. Streams start at points hashed from (seed, environment). Two of a million
+streams of 2^40 samples therefore overlap with a probability below 2^-47. The arithmetic uses masks, so that the same
+source is correct for Python's unbounded integers and for compiled 64-bit ones.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def rotate(word, distance):
 
 
 def bits(rng):
-    """The next 64 random bits."""
+    """Return the next 64 random bits."""
     first = int(rng[0])
     second = int(rng[1])
     result = (rotate((first + second) & MASK, 17) + first) & MASK
@@ -33,49 +33,50 @@ def bits(rng):
 
 
 def uniform(rng, low=0.0, high=1.0):
-    """A number in [low, high), one of 2^24 equally spaced ones: as fine as single precision near `high`."""
+    """Sample a number in [low, high), one of 2^24 equally spaced ones: as fine as single precision near `high`."""
     share = np.float32(bits(rng) >> 40) * np.float32(5.9604644775390625e-08)
     value = low + product(high - low, share)
     return value if value < high else low + (high - low) * np.float32(0)  # rounding may have reached the upper end
 
 
 def product(one, other):
-    """A product that is rounded before anything is added to it.
+    """Return a product that is rounded before anything is added to it.
 
-    A GPU would multiply and add in one go, and draw numbers of which one in seven has another last digit than a CPU's.
+    A GPU would fuse multiplication and addition, and one in seven numbers would differ from the CPU's in the last
+    digit.
     """
     return one * other
 
 
 def normal(rng, mean=0.0, deviation=1.0):
-    """A normally distributed number (Box and Muller)."""
+    """Sample a normally distributed number (Box and Muller)."""
     radius = sqrt(-2.0 * log(1.0 - uniform(rng)))
     return mean + deviation * (radius * cos(TWO_PI * uniform(rng)))
 
 
 def integer(rng, low, high):
-    """An integer in [low, high), for ranges below 2^31; the bias is below range / 2^32."""
+    """Sample an integer in [low, high), for ranges below 2^31; the bias is below range / 2^32."""
     return low + np.int64(((bits(rng) >> 32) * int(high - low)) >> 32)
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijective hash of 64 bits (the finaliser of SplitMix64)."""
+    """Hash 64 bits bijectively (the finalizer of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def require_seed(seed: object) -> int:
-    """The seed, if it is one: any other number would silently stand for one of 64 bits."""
+    """Return the seed as an int; raises ValueError beyond 64 bits, which would silently alias another seed."""
     if isinstance(seed, (int, np.integer)) and 0 <= seed <= MASK:
         return int(seed)
     raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, got {seed!r}")
 
 
 def streams(seed: int | Sequence[int], count: int, first: int = 0) -> NDArray[np.uint64]:
-    """The starting states of `count` streams, (count, 2): of one seed, or the first stream of each of several seeds.
+    """Return the starting states of `count` streams, (count, 2): of one seed, or the first streams of several seeds.
 
-    Of one seed, they may be those from the stream number `first` on.
+    With one seed, they are the streams from number `first` on.
     """
     if isinstance(seed, Sequence):
         seeds, copies = np.array([require_seed(one) for one in seed], np.uint64), np.zeros(count, np.uint64)

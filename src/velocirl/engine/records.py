@@ -1,4 +1,4 @@
-"""Records: the named fields of one environment copy, held as one row of a structured array per copy."""
+"""Records: the named fields of an environment, stored as one row of a structured array per environment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from velocirl.engine.errors import DefinitionError
 
 
 class FieldType:
-    """A scalar field type, `float32`; indexing it gives a small array, `int8[9]` or `float32[3, 3]`.
+    """Scalar field type, `float32`; indexing returns the type of a small array, `int8[9]` or `float32[3, 3]`.
 
-    Called, it is a cast that works in plain Python and in compiled functions alike: `int32(state.angle)`.
+    Calling it casts, in plain Python and in compiled functions alike: `int32(state.angle)`.
     """
 
     def __init__(self, scalar: type[np.generic], shape: tuple[int, ...] = ()) -> None:
@@ -25,7 +25,7 @@ class FieldType:
         self.shape = shape
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> FieldType:
-        """The type of an array field of this shape."""
+        """Return the type of an array field of this shape."""
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if self.shape or not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
             raise DefinitionError(f"{self}[{shape}] is not a field type: write {self.scalar.__name__}[9] or [3, 3]")
@@ -34,7 +34,7 @@ class FieldType:
         return FieldType(self.scalar, sizes)
 
     def __call__(self, value: Any) -> Any:
-        """The value as a scalar of this type."""
+        """Cast a value to a scalar of this type."""
         return self.scalar(value)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ NOT_GIVEN = object()
 
 
 class Between(NamedTuple):
-    """What stands for the default of a field with bounds."""
+    """Placeholder for the default of a field with bounds."""
 
     low: float
     high: float
@@ -66,10 +66,10 @@ class Between(NamedTuple):
 
 
 def between(low: float, high: float, *, default: Any = NOT_GIVEN) -> Any:
-    """The bounds of a field, both included, and where it has one its default.
+    """Declare the bounds of a field, both included, and optionally its default.
 
-    In a record, `row: int32 = between(0, 4)` or `length: int32 = between(1, 30, default=3)`. They hold while an episode
-    goes on. Parameters and saved states beyond them are refused, and functions that write such values too.
+    In a record, `row: int32 = between(0, 4)` or `length: int32 = between(1, 30, default=3)`. They hold during an
+    episode. Parameters, saved states and writes of functions beyond them raise an error.
     """
     return Between(low, high, default)
 
@@ -78,7 +78,7 @@ _INSTEAD = {"float": "float32", "int": "int32 or int64", "bool": "bool_", "str":
 
 
 class Record:
-    """The type of a record: its fields, their defaults, and how to make rows of it."""
+    """Type of a record: its fields, their defaults, and a factory of its rows."""
 
     def __init__(
         self,
@@ -90,26 +90,26 @@ class Record:
         self.name = name
         self.dtype = dtype
         self.defaults = dict(defaults)
-        self.bounds = dict(bounds or {})  # the least and the greatest value, of the fields that have them
+        self.bounds = dict(bounds or {})  # minimum and maximum of the fields that have them
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields, in the order in which they were written."""
+        """Names of the fields, in the order of their definition."""
         return self.dtype.names or ()
 
     @property
     def double(self) -> bool:
-        """Whether any field asks for double precision."""
+        """Whether any field has double precision."""
         return any(self.dtype[name].base == np.float64 for name in self.fields)
 
     def rows(self, count: int, values: Mapping[str, Any] | None = None) -> NDArray[Any]:
-        """An array of `count` rows, filled with the defaults and then with `values` (scalars, or one per row)."""
+        """Return an array of `count` rows, filled with the defaults, then with `values` (scalars, or one per row)."""
         rows = np.zeros(count, self.dtype)
         self.fill(rows, {**self.defaults, **(values or {})})
         return rows
 
     def fill(self, rows: NDArray[Any], values: Mapping[str, Any]) -> None:
-        """Write values (scalars, or one per row) into the fields of rows; what does not fit is refused."""
+        """Write values (scalars, or one per row) into the fields of rows; raises ValueError for invalid values."""
         for name, value in values.items():
             if name not in self.fields:
                 raise ValueError(f"{self.name} has no field {name!r}{self.suggestion(name)}")
@@ -132,11 +132,11 @@ class Record:
                 raise ValueError(f"{self.name}.{name} must be from {low} to {high}, got {value!r}")
 
     def extremes(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """Rows with the most extreme values that a function may find there; these, where none is drawn."""
+        """Return rows with the extreme values that a function may receive; without randomization, these rows."""
         return [rows]
 
     def beyond(self, rows: NDArray[Any]) -> tuple[str, Any] | None:
-        """The first field with a value outside of its bounds, and that value; None where there is none."""
+        """Return the first field with a value outside of its bounds, and that value, or None."""
         for name, (low, high) in self.bounds.items():
             wrong = (rows[name] < low) | (rows[name] > high)
             if wrong.any():
@@ -144,14 +144,14 @@ class Record:
         return None
 
     def suggestion(self, name: str) -> str:
-        """What to say of a field that does not exist: the nearest name, or all of them."""
+        """Return the end of a message about an unknown field: the nearest name, or all of them."""
         near = difflib.get_close_matches(name, self.fields, n=1)
         if near:
             return f": did you mean {near[0]!r}?"
         return "; it has none" if self is NO_PARAMS else f"; its fields are {', '.join(self.fields)}"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """What has no parameters is known by that, also where it comes from a pickle."""
+        """Pickle NO_PARAMS by name, so that unpickling returns the same object."""
         return "NO_PARAMS" if self is NO_PARAMS else super().__reduce__()
 
     def __repr__(self) -> str:
@@ -187,20 +187,20 @@ def record(cls: type) -> Record:
     if not fields:
         raise DefinitionError(f"{place} has no fields: write at least one, such as `position: float32`")
     result = Record(cls.__name__, np.dtype(fields, align=True), defaults, bounds)
-    result.rows(1)  # a default that does not fit its field is refused here, where it was written
+    result.rows(1)  # raises here, at the definition, for a default that does not fit
     return result
 
 
 NARROW: tuple[Any, ...] = (np.int8, np.int16, np.uint8)
-_item, _attribute = np.void.__getitem__, np.void.__getattribute__  # plain Python spends much of its time with them
+_item, _attribute = np.void.__getitem__, np.void.__getattribute__  # cached: plain Python spends much time there
 
 
 class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """A row of records whose fields are attributes, in plain Python as in compiled code.
+    """Row of records with fields as attributes, in plain Python as in compiled code.
 
-    Of NumPy's own a field could not be called `clip` or `size`, as its methods are. Narrow whole numbers are read as
-    64 bits, with which compiled code computes too. A value that does not fit its field is refused: compiled code would
-    wrap it around without a word.
+    In NumPy's own rows a field could not be called `clip` or `size`, which are methods. Narrow integers are read as 64
+    bits, as in compiled code. A value that does not fit its field raises an error: compiled code would wrap it around
+    silently.
     """
 
     def __getattribute__(self, name: str) -> Any:
@@ -213,7 +213,7 @@ class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
         return np.int64(value) if type(value) in NARROW else value
 
     def __iter__(self) -> Any:
-        """Refused, since compiled code cannot take a row apart."""
+        """Raise TypeError, since compiled code cannot unpack a row."""
         first, *_ = self.dtype.names or ("name",)
         example = "[0]" if first.isdigit() else f".{first}"
         raise TypeError(f"a record is read part by part, as in `x{example}`: it cannot be unpacked or looped over")
@@ -228,7 +228,7 @@ class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def _require_fit(name: str, kind: np.dtype, value: Any) -> None:
-    """Refuse what compiled code cannot write into a field, or would write as something else."""
+    """Raise an error for a value that compiled code cannot write into a field, or would change."""
     if kind.shape:
         if not isinstance(value, np.ndarray) or value.shape != kind.shape or value.base is None:  # another field's
             count = int(np.prod(kind.shape))
@@ -251,11 +251,11 @@ def _require_fit(name: str, kind: np.dtype, value: Any) -> None:
 
 @cache
 def _limits(kind: np.dtype) -> tuple[int, int]:
-    """The least and the largest whole number of this kind."""
+    """Return the minimum and maximum integer of a type."""
     limits = np.iinfo(kind)
     return int(limits.min), int(limits.max)
 
 
 def with_attributes(records: NDArray[Any]) -> Any:
-    """The same records, whose rows have their fields as attributes."""
+    """Return a view of records whose rows have their fields as attributes."""
     return records.view(np.dtype((Row, records.dtype)))

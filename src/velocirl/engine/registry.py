@@ -1,4 +1,4 @@
-"""The names of environments. Defining an environment registers it; the built-in ones are found by themselves."""
+"""Registry of environments: defining an environment registers it; the built-in ones are loaded on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _loaded = False
 
 
 def register(environment: Environment) -> None:
-    """Make an environment known by its id, here and to Gymnasium; the latest definition wins, as in a notebook."""
+    """Register an environment by its id, here and with Gymnasium; the latest definition wins, as in a notebook."""
     earlier = _environments.get(environment.id)
     if earlier is not None and _built_in(earlier) and not _built_in(environment):
         warnings.warn(f"{environment.id} now means the one defined in {environment.source}", stacklevel=4)
@@ -37,19 +37,19 @@ def register(environment: Environment) -> None:
 
 
 def adopt(environment: Environment) -> None:
-    """Make an environment that came from another process known by its id, unless that is known already."""
+    """Register an environment from another process by its id, unless that id is registered already."""
     if environment.id not in _environments:
         register(environment)
 
 
 def list_envs() -> list[str]:
-    """The ids of all known environments, sorted: the built-in ones and those defined so far."""
+    """Return the ids of all known environments, sorted: the built-in ones and those defined so far."""
     load_built_in()
     return sorted(_environments)
 
 
 def find(environment: str | Environment) -> Environment:
-    """The environment of an id (an Environment is given back as it is)."""
+    """Return the environment with an id; an Environment is returned unchanged."""
     if not isinstance(environment, str):
         return environment
     if environment not in _environments:
@@ -60,7 +60,7 @@ def find(environment: str | Environment) -> Environment:
 
 
 def load_built_in() -> None:
-    """Import every module of the environments room and its folders, once; each registers what it defines."""
+    """Import all modules of built-in environments, once; each registers the environments it defines."""
     global _loaded
     if not _loaded:
         _loaded = True
@@ -69,7 +69,7 @@ def load_built_in() -> None:
 
 
 def _instead(name: str) -> str:
-    """What may be meant by a name that no environment has."""
+    """Suggest a replacement for an unknown environment name."""
     if (near := nearest_id(name, list_envs())) is not None:
         return f"did you mean {near!r}?" + (f" Gymnasium's is 'gym:{name}'" if name in gymnasium.registry else "")
     if (theirs := nearest_id(name, gymnasium.registry)) is not None:
@@ -78,7 +78,7 @@ def _instead(name: str) -> str:
 
 
 def found_anywhere(environment: Environment) -> bool:
-    """Whether its id finds it in every process: it is built in, and nobody has taken its id."""
+    """Return whether the id finds this environment in every process: it is built in, and its id was not redefined."""
     return _built_in(environment) and _environments.get(environment.id) is environment
 
 

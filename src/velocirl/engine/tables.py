@@ -1,13 +1,13 @@
-"""Tables in scalar functions: a pump curve or a valve characteristic, interpolated between its points."""
+"""Lookup tables in scalar functions: a pump curve or a valve characteristic, interpolated between its points."""
 
 from typing import Any
 
 
 def lookup(table: Any, x: Any) -> Any:
-    """Interpolate linearly in a table of rows (x, y), an array of the module with x ascending; as `numpy.interp`.
+    """Interpolate linearly in a table of rows (x, y), an array of the module with x ascending; like `numpy.interp`.
 
-    Beyond the ends of the table their values hold. Each segment adds its share of the way, without a branch and without
-    an index that depends on `x`: a step with a short table is vectorized over copies, and costs as much in all of them.
+    Beyond the ends of the table, the end values hold. The sum over segments has no branch and no index that depends on
+    `x`. A step with a short table is therefore vectorized over environments, and costs the same in all of them.
     """
     y = table[0, 1]
     for k in range(table.shape[0] - 1):

@@ -1,4 +1,4 @@
-"""Warnings that point to the line of the user's that led to them."""
+"""Warnings that point to the responsible line of the user's code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OWN = __name__.partition(".")[0]
 
 
 def warn_caller(message: str) -> None:
-    """Warn at the nearest line that is not velocirl's, however deep this is called."""
+    """Warn at the nearest line outside velocirl, at any call depth."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == OWN:
         level, frame = level + 1, frame.f_back

@@ -12,8 +12,8 @@ HIGH = np.array([1.0, 1.0, 1.0, 1.0, 4.0 * pi, 9.0 * pi], np.float32)
 
 @record
 class State:
-    shoulder: float32  # the angle of the upper link, 0 where it hangs straight down
-    elbow: float32  # the angle between the links, 0 where the arm is straight
+    shoulder: float32  # angle of the upper link, 0 when hanging straight down
+    elbow: float32  # angle between the links, 0 when the arm is straight
     shoulder_velocity: float32
     elbow_velocity: float32
 
@@ -25,7 +25,7 @@ class Params:
     lower_mass: float32 = 1.0
     upper_length: float32 = 1.0
     lower_length: float32 = 1.0
-    upper_centre: float32 = 0.5  # from the joint to the centre of mass
+    upper_centre: float32 = 0.5  # from the joint to the center of mass
     lower_centre: float32 = 0.5
     inertia: float32 = 1.0  # of each link
     torque: float32 = 1.0
@@ -33,7 +33,7 @@ class Params:
     max_elbow_velocity: float32 = 9.0 * pi
     goal_height: float32 = 1.0
     time_step: float32 = 0.2
-    low: float32 = -0.1  # of each field, as an episode begins
+    low: float32 = -0.1  # of each field at reset
     high: float32 = 0.1
 
 
@@ -48,7 +48,7 @@ def step(state, params, action, rng):
     torque = params.torque * (action - 1)
     time = params.time_step
 
-    # Runge and Kutta's method of fourth order, the torque held constant.
+    # fourth-order Runge-Kutta with constant torque
     start = (state.shoulder, state.elbow, state.shoulder_velocity, state.elbow_velocity)
     slope1 = slope(params, start, torque)
     slope2 = slope(params, ahead(start, slope1, time / 2.0), torque)
@@ -68,7 +68,7 @@ def step(state, params, action, rng):
 
 
 def slope(params, point, torque):
-    """How the angles and their velocities change: the equations of motion of Sutton and Barto's book."""
+    """Return the derivatives of the angles and velocities: the equations of motion in Sutton and Barto's book."""
     shoulder, elbow, shoulder_velocity, elbow_velocity = point
     lever = params.lower_mass * params.upper_length * params.lower_centre
     lower_inertia = params.lower_mass * params.lower_centre**2 + params.inertia
@@ -94,7 +94,7 @@ def slope(params, point, torque):
 
 
 def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
+    """Return the point reached after `time` along a slope."""
     return (
         point[0] + time * slope[0],
         point[1] + time * slope[1],
@@ -104,7 +104,7 @@ def ahead(point, slope, time):
 
 
 def wrap(angle):
-    """Give the same angle, between -pi and pi."""
+    """Wrap an angle to the range from -pi to pi."""
     return angle - 2.0 * pi * floor(angle / (2.0 * pi) + 0.5)
 
 

@@ -1,7 +1,7 @@
 """Bandit: pull one of four arms; each pays 1 with its own fixed probability (Robbins, 1952).
 
-One pull is one episode, and there is nothing to observe. It shows whether an agent finds the best of several arms
-through the noise: a perfect policy always pulls arm 2 and earns 0.8 on average, a random one 0.45.
+One pull is one episode, and there is nothing to observe. The environment tests whether an agent finds the best arm
+despite noise. A perfect policy always pulls arm 2 and earns 0.8 on average, a random one 0.45.
 """
 
 from velocirl import Discrete, Environment, between, float32, int32, random, record
@@ -10,7 +10,7 @@ from velocirl.engine.canvas import AMBER, MIST, SLATE, STONE
 
 @record
 class State:
-    arm: int32 = between(-1, 3)  # that was pulled, -1 before
+    arm: int32 = between(-1, 3)  # the arm pulled, -1 before the pull
     pay: float32
 
 

@@ -24,7 +24,7 @@ class Params:
     time_step: float32 = 0.02
     position_limit: float32 = 2.4
     angle_limit: float32 = 12 * pi / 180
-    low: float32 = -0.05  # of each field, as an episode begins
+    low: float32 = -0.05  # of each field at reset
     high: float32 = 0.05
 
 

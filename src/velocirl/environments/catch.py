@@ -1,7 +1,7 @@
 """Catch: a ball falls down a board, and a paddle must be under it when it lands (Osband et al., bsuite, 2020).
 
-The ball starts in a column drawn evenly, the paddle in the middle. Nine steps later the episode ends: 1 for a catch,
--1 for a miss. Only the last step pays, so that credit must travel back. A perfect policy earns 1.
+The ball starts in a uniformly sampled column, the paddle in the middle. The episode ends after 9 steps: 1 for a catch,
+-1 for a miss. Only the last step has a reward, so credit must propagate back. A perfect policy earns 1.
 """
 
 from velocirl import Box, Discrete, Environment, between, int32, random, record

@@ -1,6 +1,6 @@
-"""Catch as a picture, for policies that look: the game of Catch-v0, each cell drawn as 2x2 grey pixels.
+"""Catch as an image, for visual policies: the game of Catch-v0, with each cell drawn as 2x2 gray pixels.
 
-The ball is white, the paddle half as bright, the board black; where both are in one cell, the ball is seen. A perfect
+The ball is white, the paddle half as bright, the board black. If both are in one cell, the ball is visible. A perfect
 policy earns 1.
 """
 

@@ -1,9 +1,9 @@
 """CliffWalking: from one corner to the next along a cliff (Sutton and Barto, 2018, example 6.6).
 
-Each step costs 1; a step off the cliff costs 100 and leads back to the start. The shortest path, right along the
-edge, takes 13 steps: a perfect policy earns -13. As in Gymnasium, `is_slippery` lets the walker go to either side of
-the intended direction with probability 1/3 each. Gymnasium sets no time limit; here it is 1000 steps, so that a
-policy which never arrives can be evaluated too.
+Each step costs 1; a step off the cliff costs 100 and leads back to the start. The shortest path, right along the edge,
+takes 13 steps: a perfect policy earns -13. As in Gymnasium, `is_slippery` moves the walker to either side of the
+intended direction with probability 1/3 each. Gymnasium sets no time limit. Here it is 1,000 steps, so that policies
+that never arrive can be evaluated too.
 """
 
 from velocirl import Discrete, Environment, between, bool_, int32, random, record

@@ -1,8 +1,8 @@
-"""Counter: counts its own steps, so that every transition can be checked.
+"""Counter: counts its own steps, so that every transition can be verified.
 
-The observation is the index of the coming step, and that step pays its index, whatever the action: a transition
-(o, r, o') is right if r = o and o' = o + 1. After `length` steps the episode terminates; a `length` beyond the limit
-of 20 steps lets it be truncated instead. Every policy earns length (length - 1) / 2: 45.
+The observation is the index of the next step, which pays that index for any action. A transition (o, r, o') is correct
+if r = o and o' = o + 1. The episode terminates after `length` steps. A `length` beyond the limit of 20 steps makes it
+truncate instead. Every policy earns length (length - 1) / 2: 45.
 """
 
 from math import inf
@@ -57,6 +57,6 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    # Counts must arrive as they are: empty presets, so that no generic defaults normalise or scale them.
+    # Counts must arrive unchanged: empty presets keep generic defaults from normalizing or scaling them.
     presets={"ppo": {}, "a2c": {}, "dqn": {}, "qr-dqn": {}, "discrete-sac": {}},
 )

@@ -1,8 +1,8 @@
-"""FrozenLake: cross a frozen lake without falling into a hole, on ice that slips (Gymnasium's toy text).
+"""FrozenLake: cross a frozen lake without falling into a hole, on slippery ice (Gymnasium's toy text).
 
-Reaching the goal pays 1, all else 0. On slippery ice the walker goes where intended, or to either side of it, with
-probability 1/3 each. A perfect policy earns 0.74 in 100 steps on the 4x4 lake and 0.91 in 200 steps on the 8x8 lake;
-without slipping 1.
+Reaching the goal pays 1, everything else 0. On slippery ice the walker moves in the intended direction, or to either
+side of it, with probability 1/3 each. A perfect policy earns 0.74 in 100 steps on the 4x4 lake and 0.91 in 200 steps on
+the 8x8 lake; without slipping 1.
 """
 
 from velocirl import Discrete, Environment, between, bool_, int32, random, record, uint8
@@ -13,7 +13,7 @@ LEFT, DOWN, RIGHT, UP = 0, 1, 2, 3
 
 
 def tiles(*lines: str) -> tuple[tuple[int, ...], ...]:
-    """Make a map from lines of letters: (S)tart at the top left, (F)rozen, (H)ole, (G)oal."""
+    """Return a map from lines of letters: (S)tart at the top left, (F)rozen, (H)ole, (G)oal."""
     return tuple(tuple(map(ord, line)) for line in lines)
 
 

@@ -1,7 +1,7 @@
 """GridWorld: walk through a small room with walls to the goal, each step costs (Sutton and Barto, 2018, chapter 3).
 
-Each episode starts on a free cell drawn evenly, so that a table sees every state. A move into a wall or out of the
-room stays where it is. A perfect policy needs 5.33 steps and earns 0.947 on average.
+Each episode starts on a uniformly sampled free cell, so that a table visits every state. A move into a wall or out of
+the room leaves the agent in place. A perfect policy needs 5.33 steps and earns 0.947 on average.
 """
 
 from velocirl import Discrete, Environment, between, float32, int32, random, record
@@ -15,7 +15,7 @@ ROOM = (
     ".#.#G",
 )
 SIDE = 5
-WALLS = sum(1 << cell for cell, tile in enumerate("".join(ROOM)) if tile == "#")  # a bit for each cell
+WALLS = sum(1 << cell for cell, tile in enumerate("".join(ROOM)) if tile == "#")  # one bit per cell
 GOAL = "".join(ROOM).index("G")
 UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
 

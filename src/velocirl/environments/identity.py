@@ -1,8 +1,8 @@
-"""Identity: do what is shown. Each step shows something new, chosen at random, whatever was done.
+"""Identity: repeat the observation. Each step shows a new random target, independent of the actions.
 
-Identity-v0 shows one of four symbols, one-hot; the action must be its number and pays 1 if it is: a perfect policy
-earns 16, a random one 4. IdentityContinuous-v0 shows a number in [-1, 1); the action must be that number and costs
-the square of the difference: a perfect policy earns 0, one that always says 0 earns -16/3 on average.
+Identity-v0 shows one of four symbols, one-hot. The action pays 1 if it is the symbol's number: a perfect policy earns
+16, a random one 4. IdentityContinuous-v0 shows a number in [-1, 1). The action costs the squared difference: a perfect
+policy earns 0, one that always outputs 0 earns -16/3 on average.
 """
 
 from velocirl import Box, Discrete, Environment, between, float32, int32, random, record
@@ -59,7 +59,7 @@ environment = Environment(
     },
 )
 
-FROM_MEMORY = {  # what SAC and TD3 learn with
+FROM_MEMORY = {  # preset of SAC and TD3
     "total_steps": 4000,
     "num_envs": 4,
     "hidden": (64,),

@@ -1,20 +1,20 @@
 """Memory: a few bits are shown one by one; after a delay they must be repeated (after PufferLib's Memory).
 
-While bits are shown and during the delay, actions mean nothing; then each action is the answer to one bit and pays 1
-if it is right. Only a memory can solve it: a perfect policy earns 3, the length, any policy without memory 1.5.
+While bits are shown and during the delay, actions have no effect. Then each action answers one bit and pays 1 if it is
+right. The task requires memory: a perfect policy earns 3, the length, any memoryless policy 1.5.
 """
 
 from velocirl import Box, Discrete, Environment, between, int32, random, record
 from velocirl.engine.canvas import AMBER, GREEN, INK, MIST, RED, STONE
 
 LONGEST = 30  # bits of a sequence
-LATEST = 10_000  # steps before it has to be repeated
+LATEST = 10_000  # maximum delay in steps
 
 
 @record
 class State:
     time: int32 = between(0, 2 * LONGEST + LATEST)
-    bits: int32 = between(0, 2**LONGEST - 1)  # bit k is the one shown at time k
+    bits: int32 = between(0, 2**LONGEST - 1)  # bit k is shown at time k
     answers: int32 = between(0, 2**LONGEST - 1)
 
 
@@ -54,7 +54,7 @@ def digits(bits, count):
 
 
 def draw(state, params, canvas):
-    """Paint the bits in the upper row, with a ring while one is shown, and the answers below, right or wrong."""
+    """Draw the bits in the upper row, a ring around the one shown, and the answers below: right or wrong."""
     canvas.view(0, params.length, 2, 0, width=80 * params.length, height=160)
     for k in range(params.length):
         if k == state.time:
@@ -85,8 +85,8 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    # An answer pays at once, so that little has to be foreseen. Advantages as they are and much entropy keep a policy
-    # from being sure of wrong answers before the network tells the bits apart.
+    # An answer pays at once, so a low discount suffices. Unnormalized advantages and a high entropy bonus keep a policy
+    # from committing to wrong answers before the network distinguishes the bits.
     presets={
         "ppo": {
             "total_steps": 60_000,

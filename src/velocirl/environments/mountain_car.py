@@ -23,7 +23,7 @@ class Params:
     right_end: float32 = 0.6
     goal_position: float32 = 0.5
     goal_velocity: float32 = 0.0
-    low: float32 = -0.6  # of the position, as an episode begins
+    low: float32 = -0.6  # of the position at reset
     high: float32 = -0.4
 
 
@@ -38,7 +38,7 @@ def step(state, params, action, rng):
 
 
 def roll(state, params, force):
-    """Move the car by one time step; it stops dead at the left end."""
+    """Move the car by one time step; it stops at the left end."""
     velocity = state.velocity + force - params.gravity * cos(3.0 * state.position)
     velocity = min(max(velocity, -params.max_speed), params.max_speed)
     state.position = min(max(state.position + velocity, params.left_end), params.right_end)

@@ -5,7 +5,7 @@ import numpy as np
 from velocirl import Box, Environment, float32, record
 from velocirl.environments.mountain_car import State, arrived, draw, observe, reset, roll
 
-FROM_MEMORY = {  # what SAC and TD3 learn with; only a push that lasts leaves the valley by chance
+FROM_MEMORY = {  # preset of SAC and TD3; only correlated noise leaves the valley by chance
     "total_steps": 50_000,
     "num_envs": 8,
     "hidden": (64, 64),
@@ -29,7 +29,7 @@ class Params:
     right_end: float32 = 0.6
     goal_position: float32 = 0.45
     goal_velocity: float32 = 0.0
-    low: float32 = -0.6  # of the position, as an episode begins
+    low: float32 = -0.6  # of the position at reset
     high: float32 = -0.4
 
 

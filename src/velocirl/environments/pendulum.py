@@ -8,7 +8,7 @@ from velocirl import Box, Environment, float32, random, record
 from velocirl.engine.canvas import BLUE, INK, MIST, RED
 
 HIGH = np.array([1.0, 1.0, 8.0], np.float32)
-FROM_MEMORY = {  # what SAC and TD3 learn well with
+FROM_MEMORY = {  # preset of SAC and TD3
     "total_steps": 20_000,
     "num_envs": 8,
     "hidden": (64, 64),
@@ -33,7 +33,7 @@ class Params:
     length: float32 = 1.0
     max_speed: float32 = 8.0
     time_step: float32 = 0.05
-    x_init: float32 = pi  # the largest angle and angular velocity with which an episode begins
+    x_init: float32 = pi  # largest angle and angular velocity at reset
     y_init: float32 = 1.0
 
 
@@ -57,7 +57,7 @@ def step(state, params, action, rng):
 
 
 def wrap(angle):
-    """Give the same angle, between -pi and pi."""
+    """Wrap an angle to the range from -pi to pi."""
     return angle - 2.0 * pi * floor(angle / (2.0 * pi) + 0.5)
 
 
@@ -78,7 +78,7 @@ def draw(state, params, canvas):
 
 
 def draw_torque(torque, canvas):
-    """Draw an arrow around the pivot, the longer the stronger the torque."""
+    """Draw an arrow around the pivot, with a length proportional to the torque."""
     turns = [0.75 * torque * index / 12 for index in range(13)]
     inner, outer = ([on_circle(radius, turn) for turn in turns] for radius in (0.385, 0.415))
     canvas.polygon(inner + outer[::-1], BLUE)
@@ -87,7 +87,7 @@ def draw_torque(torque, canvas):
 
 
 def on_circle(radius, angle):
-    """Find the point at an angle that is 0 upwards and grows counterclockwise."""
+    """Return the point at an angle that is 0 upward and grows counterclockwise."""
     return -radius * sin(angle), radius * cos(angle)
 
 

@@ -1,7 +1,7 @@
 """RiggedBandit: one of two arms always pays 1, the other never pays.
 
-One pull is one episode, and there is nothing to observe: the least that any learner must solve. A perfect policy
-earns 1, a random one 0.5.
+One pull is one episode, and there is nothing to observe: the simplest task for any learner. A perfect policy earns 1, a
+random one 0.5.
 """
 
 from velocirl import Discrete, Environment, between, int32, record
@@ -10,7 +10,7 @@ from velocirl.engine.canvas import AMBER, MIST, RED, SLATE
 
 @record
 class State:
-    arm: int32 = between(-1, 1)  # that was pulled, -1 before
+    arm: int32 = between(-1, 1)  # the arm pulled, -1 before the pull
 
 
 @record

@@ -1,8 +1,8 @@
-"""Squared: from the centre of a square to one of the targets on its border (after PufferLib's Squared).
+"""Squared: from the center of a square to one of the targets on its border (after PufferLib's Squared).
 
-Some cells of the border, drawn anew for each episode, are targets. The agent moves like a chess king, and the border
-ends the episode: 1 on a target, -1 elsewhere. The map must be read, not learnt by heart. A perfect policy earns 1, in
-three steps.
+Some cells of the border, sampled for each episode, are targets. The agent moves like a chess king, and the border ends
+the episode: 1 on a target, -1 elsewhere. The map must be read, it cannot be memorized. A perfect policy earns 1, in 3
+steps.
 """
 
 from velocirl import Box, Discrete, Environment, between, int32, int64, random, record
@@ -30,7 +30,7 @@ def on_border(row, column):
 
 
 def border_cell(number):
-    """Find the cell (SIDE * row + column) of a number below BORDER_CELLS, counting row by row."""
+    """Return the cell (SIDE * row + column) of a number below BORDER_CELLS, counting row by row."""
     if number < SIDE:
         return number
     if number >= BORDER_CELLS - SIDE:
@@ -47,13 +47,13 @@ def reset(state, params, rng):
     state.column = RADIUS
     state.targets = 0
     for last in range(BORDER_CELLS - params.num_targets, BORDER_CELLS):
-        # Floyd's way of drawing without repetition: a number that was drawn before stands for the last one.
+        # Floyd's sampling without replacement: a number that was sampled before is replaced by the last one.
         cell = border_cell(random.integer(rng, 0, last + 1))
         state.targets |= 1 << (border_cell(last) if is_target(state, cell) else cell)
 
 
 def step(state, params, action, rng):
-    neighbour = action + (action >= 4)  # of the 3 x 3 cells around, row by row, without the middle one
+    neighbour = action + (action >= 4)  # index in the 3 x 3 neighborhood, row by row, without the center
     state.row += neighbour // 3 - 1
     state.column += neighbour % 3 - 1
     if not on_border(state.row, state.column):

@@ -1,6 +1,6 @@
 """TicTacToe: three in a row against an opponent who plays at random and begins half of the games.
 
-A win pays 1, a draw 0, a loss -1. A mark on a taken cell is illegal and loses the game at once, so that agents which
+A win pays 1, a draw 0, a loss -1. A mark on a taken cell is illegal and loses the game at once, so that agents that
 ignore the mask can learn the rules too. A perfect policy earns 0.960 on average (0.995 when it begins, 0.925 when the
 opponent does), a random one that follows the mask 0.
 """
@@ -8,7 +8,7 @@ opponent does), a random one that follows the mask 0.
 from velocirl import Discrete, Environment, MultiDiscrete, between, int32, random, record
 from velocirl.engine.canvas import BLUE, PAPER, RED, STONE
 
-FULL = 0b111_111_111  # a set of cells is a number of 9 bits, bit k for cell k, row by row
+FULL = 0b111_111_111  # a set of cells is a 9-bit number, bit k for cell k, row by row
 LINES = (
     *(0b000_000_111, 0b000_111_000, 0b111_000_000),  # rows
     *(0b001_001_001, 0b010_010_010, 0b100_100_100),  # columns
@@ -30,13 +30,13 @@ def has_line(cells):
 
 
 def count_of(cells):
-    """How many cells a set has: of each three neighbouring bits first, then of all."""
+    """Count the cells of a set: per three neighboring bits, then all."""
     threes = cells - (cells >> 1 & 0b011_011_011) - (cells >> 2 & 0b001_001_001)
     return (threes & 7) + (threes >> 3 & 7) + (threes >> 6)
 
 
 def random_cell(cells, rng):
-    """Draw one of a set of cells, each equally likely; none of an empty set."""
+    """Sample one of a set of cells uniformly; returns 0 for an empty set."""
     skipped = random.integer(rng, 0, count_of(cells))
     for number in range(8):
         cells = cells & (cells - 1) if number < skipped else cells  # without the lowest cell
@@ -45,16 +45,16 @@ def random_cell(cells, rng):
 
 def reset(state, params, rng):
     state.mine = 0
-    state.theirs = 1 << random.integer(rng, 0, 18) & FULL  # in the first nine cases of eighteen, the opponent begins
+    state.theirs = 1 << random.integer(rng, 0, 18) & FULL  # the opponent begins in the first 9 of 18 cases
 
 
-# Nothing here is decided by a jump: the processor could not foresee one, and so a fleet moves many games at once.
+# branchless: the processor could not predict jumps, and without them a fleet plays many games at once
 def step(state, params, action, rng):
     cell = 1 << action
     illegal = (state.mine | state.theirs) & cell != 0
     mine = state.mine | cell
     won = has_line(mine)
-    reply = random_cell(FULL & ~(mine | state.theirs), rng)  # drawn in any case, made if the game goes on
+    reply = random_cell(FULL & ~(mine | state.theirs), rng)  # sampled in any case, played if the game continues
     theirs = state.theirs if won or illegal else state.theirs | reply
     lost = illegal or has_line(theirs)
     state.mine = state.mine if illegal else mine

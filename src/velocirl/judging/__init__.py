@@ -1,1 +1,1 @@
-"""Judging a policy by recorded data, before it is let near the plant."""
+"""Offline policy evaluation: evaluation of a policy by recorded data, before deployment to the plant."""

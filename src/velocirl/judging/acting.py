@@ -1,4 +1,4 @@
-"""What a policy would have done at each observation that was recorded."""
+"""A policy's actions at recorded observations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from velocirl.training.evaluation import Model
 from velocirl.trajectories.policies import Policy, model_from
 from velocirl.vector.host.copies import map_arrays
 
-BLOCK = 65536  # observations that a policy is asked about together
+BLOCK = 65536  # observations of one call of the policy
 
 
 def policy_for(policy: Policy, data: Dataset) -> Model:
-    """The policy, ready to act on observations of the data; one of other spaces is refused."""
+    """Return the policy, ready to act on observations of the data; raise if its spaces differ."""
     model = model_from(policy)
     environment = data.info.environment
     if environment in registry.list_envs():
@@ -35,10 +35,10 @@ def policy_for(policy: Policy, data: Dataset) -> Model:
 
 
 def actions_at_recorded(model: Model, data: Dataset, *, deterministic: bool = True) -> Numbers:
-    """The policy's action at each observation, (transitions + episodes, numbers).
+    """Return the policy's action at each observation, (transitions + episodes, numbers).
 
-    A policy that remembers (the integral of a PID, a recurrent network) goes along each recorded episode: it remembers
-    what it has seen there, and not what it would have brought about.
+    A policy with a state (the integral of a PID, a recurrent network) runs along each recorded episode. Its state
+    depends on the recorded observations, not on the effect of its own actions.
     """
     first = data.starts[:-1] + np.arange(data.episodes)  # the first observation of each episode
     ask = _asking(model, data, deterministic)
@@ -51,7 +51,7 @@ def actions_at_recorded(model: Model, data: Dataset, *, deterministic: bool = Tr
     found[first] = actions
     last, going = data.lengths(), np.zeros(data.episodes, np.bool_)
     for step in range(1, int(last.max()) + 1):
-        rows = first + np.minimum(step, last)  # episodes that are over stay at their ends, and are not written again
+        rows = first + np.minimum(step, last)  # finished episodes stay at their ends, and are not written again
         actions, state = ask(rows, state=state, episode_start=going)
         on = step <= last
         found[rows[on]] = actions[on]
@@ -70,7 +70,7 @@ def _asking(model: Model, data: Dataset, deterministic: bool) -> Callable[..., t
 
 
 def as_rows(space: Space[Any], actions: Any, count: int) -> Any:
-    """Actions in the shape and type of their space; a function may give a number where the space has a row of one."""
+    """Return actions in the shape and dtype of their space; a function may return a scalar for a row of one."""
     if isinstance(actions, (dict, tuple)):
         return actions
     return np.asarray(actions).reshape(count, *(space.shape or ()))

@@ -1,4 +1,4 @@
-"""How much an episode of a policy would return, by data of another."""
+"""Fitted Q evaluation: return of a policy, estimated from another policy's data."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ Progress = Callable[[int, int], Any]
 
 @dataclass(frozen=True)
 class FittedQEvaluation:
-    """What fitted Q evaluation says of a policy, beside what the data itself returned."""
+    """Result of fitted Q evaluation, compared with the returns in the data."""
 
     policy: str
-    estimates: NDArray[np.float64]  # (fits,) of the return, each from another resample of the data
-    returns: NDArray[np.float64]  # of the whole episodes in the data, over the same horizon and with the same discount
-    beginnings: int  # states from which the policy is judged
-    horizon: int  # steps of an episode, at most
+    estimates: NDArray[np.float64]  # (fits,) estimated returns, each from another resample of the data
+    returns: NDArray[np.float64]  # of whole episodes in the data, with the same horizon and discount
+    beginnings: int  # number of initial states
+    horizon: int  # maximum steps of an episode
     gamma: float
-    lowest: float = -inf  # possible value of an episode: 0 of a cost or a probability
+    lowest: float = -inf  # possible value of an episode: 0 for a cost or a probability
     highest: float = inf
 
     @property
     def mean_return(self) -> float:
-        """The estimated return of an episode: the mean over fits."""
+        """Estimated return of an episode: the mean over fits."""
         return float(self.estimates.mean())
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return its 95% interval, by Student's t about the mean, within the possible values.
+        """95% interval of the return, by Student's t around the mean, within the possible values.
 
-        The standard deviation over resamples is the standard error, of a sample of `beginnings` and of the networks'
-        initialization. A single fit or a single recorded start says nothing of it: then all possible values are in the
-        interval. Actions that the data lacks are not in it.
+        The standard deviation over resamples is the standard error, for a sample of `beginnings` and for the networks'
+        initialization. A single fit or a single recorded start gives no estimate of it: then the interval contains all
+        possible values. The interval does not cover the effect of actions that the data lacks.
         """
         count = self.beginnings
         if len(self.estimates) == 1 or count == 1:
@@ -58,7 +58,7 @@ class FittedQEvaluation:
 
     @property
     def behaviour_return(self) -> float:
-        """The mean return of the data."""
+        """Mean return of the data."""
         return float(self.returns.mean())
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class FittedQEvaluation:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as JSON can hold them."""
+        """Return all values as JSON-compatible types."""
         low, high = (float(end) if isfinite(end) else None for end in self.interval)
         return {
             "policy": self.policy,
@@ -98,13 +98,13 @@ def fitted_q_evaluation(
     progress: Progress | None = None,
     **settings: Any,
 ) -> FittedQEvaluation:
-    """Estimate what an episode of a policy would return, from the initial states of recorded data (Le et al., 2019).
+    """Estimate the return of an episode of a policy, from the initial states of recorded data (Le et al., 2019).
 
-    Nothing is stepped. A policy is whatever `evaluate` takes: an agent, a controller, a function of an observation, or
-    the path of a run. It is judged by the actions that it takes to be best, or else by one that it draws at each state.
-    Returns are those of whole episodes, undiscounted unless there is a `gamma`: of `horizon` steps, at most as many as
-    the longest episode in the data has. The interval is over `fits`, each of `updates` on its own resample of the
-    episodes. `settings` are those of the network's training: `hidden`, `device`, `learning_rate`.
+    No environment is stepped. A policy is the same as for `evaluate`: an agent, a controller, a function of an
+    observation, or the path of a run. The evaluated actions are its best ones if `deterministic`, or else one sampled
+    at each state. Returns refer to whole episodes of `horizon` steps, undiscounted unless there is a `gamma`. The
+    horizon is at most the longest episode in the data. The interval is over `fits`, each of `updates` on its own
+    resample of the episodes. `settings` are those of the network's training: `hidden`, `device`, `learning_rate`.
     """
     if fits < 1:
         raise ValueError(f"fits must be at least 1, got {fits}")
@@ -115,9 +115,10 @@ def fitted_q_evaluation(
 
 
 class Fit:
-    """Values of policies, learned alike from one data set: of its rewards, of its costs, or the probability of a stop.
+    """Values of policies, learned from one data set: of its rewards, of its costs, or the probability of a stop.
 
-    Steps after a termination are worth `after` each. A `probability` is of a reward of 1, which ends an episode.
+    Each step after a termination counts `after`. With `probability`, the value is the probability of a reward of 1,
+    which ends an episode.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Fit:
         self._updates, self._settings = updates, settings
 
     def returns(self) -> NDArray[np.float64]:
-        """Return the returns of the data itself."""
+        """Return the returns in the data."""
         return self.stretches.returns(self.gamma, self._rewards, self._after)
 
     def evaluation(self, policy: str, estimates: NDArray[np.float64]) -> FittedQEvaluation:
@@ -161,9 +162,9 @@ class Fit:
     def estimates(
         self, actions: Numbers | None, fits: int, seed: int, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """The value of a policy by its actions at all observations, of each fit; without, that of who acted.
+        """Return a policy's value for each fit, given its actions at all observations; None: the behavior policy.
 
-        A single fit has all of the data, and several have resamples of it.
+        A single fit uses all of the data, and several use resamples of it.
         """
         process = self._process(actions)
         count = len(process.beginnings)

@@ -1,4 +1,4 @@
-"""Observations and actions of any space as rows of numbers, for what compares or learns from both together."""
+"""Observations and actions of any space as rows of numbers, for joint comparison and learning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from velocirl.networks.observations import leaves_of, raw_space, write_raw
 from velocirl.program.rows.commands import unstretch
 
 Numbers = NDArray[np.float32]
-MOST_NUMBERS = 4096  # of an observation: pictures are not compared number by number
+MOST_NUMBERS = 4096  # of an observation: images are not compared number by number
 
 
 def numbers_of(space: Space[Any], values: Any, count: int) -> Numbers:
-    """So many observations or actions as rows; choices are one-hot codes, parts stand one after the other."""
+    """Return `count` observations or actions as rows; choices are one-hot codes, parts are concatenated."""
     encoding = encoding_for(space, normalise=False)
     if encoding.inputs > MOST_NUMBERS:
         raise ValueError(f"{space} has {encoding.inputs:,} numbers: a policy of pictures is not judged by data")
@@ -29,10 +29,10 @@ def numbers_of(space: Space[Any], values: Any, count: int) -> Numbers:
 
 
 def action_numbers(space: Space[Any], actions: Any, count: int) -> Numbers:
-    """Actions as rows; numbers between bounds are from -1 to 1, whatever their units are."""
+    """Return actions as rows; bounded numbers are scaled to [-1, 1], whatever their units are."""
     return unstretch(space, np.asarray(actions)) if isinstance(space, Box) else numbers_of(space, actions, count)
 
 
 def is_choice(space: Space[Any]) -> bool:
-    """Whether an action has no numbers: two of them are the same or not, and nothing is between."""
+    """Return whether an action has no continuous numbers: two actions are either equal or different."""
     return not any(isinstance(leaf.space, Box) for leaf in leaves_of(space))

@@ -1,20 +1,20 @@
-"""Recorded data and a policy as a process of rewards over a horizon, of which nothing is left to choose.
+"""Recorded data and a policy as a Markov reward process over a horizon.
 
-With the policy's action at the next state known, the value of a policy is learnt from pairs of points
+With the policy's action at the next state known, the value of a policy is learned from pairs of points
 
     x = (observation, recorded action, steps left)  ->  x' = (next observation, the policy's action there, one less)
 
-and rewards. It ends when no step is left, so that what is learnt is the return of an episode, without a discount. The
-plant does not know how many steps we count: each transition has any number of them, drawn anew for each fit.
+and rewards. The process ends when no step is left, so that the value is the return of an episode, without a discount.
+The plant does not depend on the number of steps left: each transition gets a random one for each fit.
 
-What a network says of a point is the mean reward of the steps that are left, in deviations of the rewards in the data
-from their mean: with n = 1 + gamma + ... + gamma^(left - 1),
+The network predicts the mean reward of the steps left, in standard deviations of the data's rewards from their mean.
+With n = 1 + gamma + ... + gamma^(left - 1),
 
     f(x) = r / n + (1 - 1 / n) f(x'),   value(x) = n (mean + deviation f(x))
 
-which is the equation of values, divided by n. Numbers are small, begin at what is usual in the data, and have limits:
-no mean is beyond the lowest and the highest reward. After a termination each step is worth `after`: 0 for rewards, 1
-for the cost of a stop, so that a stop never saves cost.
+which is the Bellman equation, divided by n. Predictions are small, begin at the mean of the data, and are bounded: no
+mean is beyond the lowest and the highest reward. After a termination each step counts `after`: 0 for rewards, 1 for the
+cost of a stop, so that a stop never saves cost.
 
 The probability of a stop has an equation without n: f(x) = 1 at a stop, 0 at another end, and else f(x').
 """
@@ -32,20 +32,20 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.judging.numbers import Numbers, action_numbers, numbers_of
 
-LONGEST = 1000  # steps that are judged together, where nobody says how many: longer episodes are cut into such
+LONGEST = 1000  # default maximum of the horizon: longer episodes are cut into such segments
 Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Stretches:
-    """Episodes of data, cut into stretches of at most `horizon` steps; each is judged from its beginning."""
+    """Episodes of data, cut into segments of at most `horizon` steps; each is evaluated from its beginning."""
 
     data: Dataset
     horizon: int
 
     @classmethod
     def of(cls, data: Dataset, horizon: int | None) -> Stretches:
-        """Those of the longest episode's length, unless a horizon is given or that is very long."""
+        """Cut the data; the default horizon is the longest episode's length, at most LONGEST."""
         if not len(data):
             raise ValueError("the data has no transitions to judge by")
         if horizon is not None and horizon < 1:
@@ -54,34 +54,34 @@ class Stretches:
 
     @cached_property
     def episode(self) -> Places:
-        """The episode of each transition."""
+        """Episode of each transition."""
         return np.repeat(np.arange(self.data.episodes), self.data.lengths())
 
     @cached_property
     def left(self) -> Places:
-        """The steps of its stretch that are left at each transition, itself included: horizon, ..., 2, 1."""
+        """Steps left in its segment at each transition, itself included: horizon, ..., 2, 1."""
         return self.horizon - (np.arange(len(self.data)) - self.data.starts[self.episode]) % self.horizon
 
     @cached_property
     def firsts(self) -> Places:
-        """The first transition of each stretch, and the number of all transitions."""
+        """First transition of each segment, followed by the number of all transitions."""
         return np.append(np.flatnonzero(self.left == self.horizon), len(self.data))
 
     @cached_property
     def whole(self) -> NDArray[np.bool_]:
-        """Which stretches were recorded to their ends: to the horizon, or to a termination."""
+        """Mask of the segments recorded to their end: to the horizon, or to a termination."""
         last = self.firsts[1:] - 1
         return (self.left[last] == 1) | self.data.terminations[last]
 
     def rows(self, chosen: Places) -> Places:
-        """The transitions of stretches, one after the other; some may be chosen more than once."""
+        """Return the transitions of segments in order; a segment may be chosen more than once."""
         begins, lengths = self.firsts[chosen], np.diff(self.firsts)[chosen]
         return np.repeat(begins - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
 
     def returns(
         self, gamma: float, rewards: NDArray[np.float32], after: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Return the discounted return of each whole stretch; steps after a termination are worth `after` each."""
+        """Return the discounted return of each whole segment; each step after a termination counts `after`."""
         step = (self.horizon - self.left).astype(np.float64)
         worth = gamma**step * rewards
         if after is not None:
@@ -93,24 +93,24 @@ class Stretches:
 
 @dataclass(frozen=True)
 class Process:
-    """All transitions as points and what follows, of one policy; the steps left are still to be drawn."""
+    """All transitions of one policy as points and next points; the steps left are sampled later."""
 
     points: Numbers  # (transitions, numbers)
     following: Numbers  # (transitions, numbers)
-    rewards: NDArray[np.float64]  # (transitions,) in deviations from the mean
-    after: NDArray[np.float64]  # (transitions,) in these units: of each step after the termination
+    rewards: NDArray[np.float64]  # (transitions,) in standard deviations from the mean
+    after: NDArray[np.float64]  # (transitions,) in these units: for each step after the termination
     terminations: NDArray[np.bool_]  # (transitions,)
-    known: NDArray[np.bool_]  # (transitions,) whether what follows is known
-    beginnings: Numbers  # (stretches, numbers): the policy's first point of each, with all steps left
+    known: NDArray[np.bool_]  # (transitions,) whether the next point is known
+    beginnings: Numbers  # (segments, numbers): the policy's first point of each, with all steps left
     horizon: int
     gamma: float
     mean: float
     deviation: float
-    probability: bool = False  # of a reward of 1, which ends an episode
+    probability: bool = False  # value is the probability of a reward of 1, which ends an episode
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Lowest and highest possible mean of rewards; of a probability, 0 and 1."""
+        """Lowest and highest possible mean of rewards; for a probability, 0 and 1."""
         if self.probability:
             return 0.0, 1.0
         ends = self.after[self.terminations].tolist()
@@ -123,22 +123,22 @@ class Process:
         return low, high
 
     def worth(self, steps: Places) -> NDArray[np.float64]:
-        """n: how many rewards so many steps count for."""
+        """Return n, the discounted number of rewards of `steps` steps."""
         whole = steps.astype(np.float64)
         return whole if self.gamma == 1.0 else (1.0 - self.gamma**whole) / (1.0 - self.gamma)
 
     def value(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The value of beginnings, in the units of the data, by what a network says of them."""
+        """Return the values of initial states, in the units of the data, given the network's outputs."""
         held = np.clip(outputs.reshape(-1).astype(np.float64), *self.limits)
         if self.probability:
             return held
         return self.worth(np.array(self.horizon)) * (self.mean + self.deviation * held)
 
     def sample(self, rows: Places, generator: np.random.Generator) -> Dataset:
-        """Some transitions as data to learn from, each by itself.
+        """Return some transitions as a dataset, each an episode of its own.
 
-        In the place of an action it has two numbers: the share of what follows in f(x), and the weight of the loss,
-        in proportion to n^2, so that it is the loss of values.
+        In place of the action it has two numbers: the factor of f(x'), and the weight of the loss. The weight is
+        proportional to n^2, so that the loss refers to values.
         """
         rows = rows[self.known[rows]]
         left = generator.integers(1, self.horizon + 1, len(rows))
@@ -178,7 +178,7 @@ def process_of(
     here = each + stretches.episode  # the observation of each transition; the next one follows it
     seen = numbers_of(data.info.observation_space, data.observations, len(data) + data.episodes)
     done = action_numbers(data.info.action_space, data.actions, len(data))
-    last = np.append(np.diff(stretches.episode) > 0, True)  # of its episode
+    last = np.append(np.diff(stretches.episode) > 0, True)  # last transition of its episode
     if actions is None:
         first_actions, next_actions = done, done[np.where(last, each, each + 1)]
     else:
@@ -207,5 +207,5 @@ def process_of(
 
 
 def _timed(points: Numbers, left: NDArray[np.float64]) -> Numbers:
-    """Points with the share of steps that are left."""
+    """Return points with the fraction of steps left appended."""
     return np.concatenate([points, left[:, None]], axis=1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What recorded data says for and against deploying a policy."""
+"""Evaluation report: arguments for and against deploying a policy, from recorded data."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from velocirl.monitor.words import plural, say_figure
 from velocirl.runs.seeds import mean_and_reach
 from velocirl.trajectories.policies import Policy, name_of
 
-MOST_UNUSUAL = 3.0  # times as many unusual actions as the data has itself: more than that is another way to act
+MOST_UNUSUAL = 3.0  # times as many unusual actions as in the data itself: beyond that the policy acts differently
 
 
 @dataclass(frozen=True)
 class OfflineJudgement:
-    """A policy compared with the data by which it is judged."""
+    """Comparison of a policy with recorded data."""
 
-    value: FittedQEvaluation  # of its return
-    check: float  # estimate of the behavior policy's return, which is known
-    cost: FittedQEvaluation | None  # of an episode, each step after a stop included; None where the data has no costs
+    value: FittedQEvaluation  # of the policy's return
+    check: float  # estimate of the behavior policy's return, whose true value is known
+    cost: FittedQEvaluation | None  # of an episode, each step after a stop included; None if the data has no costs
     stops: StopRisk
     coverage: Coverage
     info: DatasetInfo
 
     @property
     def fit(self) -> bool:
-        """True where no argument against the policy concerns its safety."""
+        """True if no argument against the policy concerns its safety."""
         return not self._unsafe()
 
     @property
     def verdict(self) -> str:
-        """The verdict on safety: "fit for a trial", "too little data to judge" or "not fit"."""
+        """Verdict on safety: "fit for a trial", "too little data to judge" or "not fit"."""
         if self.fit:
             return "fit for a trial"
         return "too little data to judge" if self.stops.only_too_little() else "not fit"
 
     @property
     def speaks_for(self) -> list[str]:
-        """What speaks for deploying the policy."""
+        """Arguments for deployment."""
         return [text for good, text in self._arguments() if good]
 
     @property
     def speaks_against(self) -> list[str]:
-        """List the arguments against deployment, safety first."""
+        """Arguments against deployment, safety first."""
         return [*self._unsafe(), *(text for good, text in self._arguments() if not good)]
 
     def _unsafe(self) -> list[str]:
@@ -91,7 +91,7 @@ class OfflineJudgement:
         return found
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The figures: what, of the policy, of the data."""
+        """Return the table rows: name, value of the policy, value of the data."""
         value, coverage = self.value, self.coverage
         kind = "return" if value.gamma == 1.0 else f"return discounted by {value.gamma:g}"
         found = [
@@ -130,7 +130,7 @@ class OfflineJudgement:
         return "\n".join([*said, *lines])
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as JSON can hold them."""
+        """Return all values as JSON-compatible types."""
         return {
             "verdict": self.verdict,
             "fit": self.fit,
@@ -160,12 +160,12 @@ def judge_offline(
     progress: Progress | None = None,
     **settings: Any,
 ) -> OfflineJudgement:
-    """Judge a policy by recorded data alone: its return and cost, its risk of emergency stops, and its coverage.
+    """Evaluate a policy by recorded data alone: return and cost, risk of emergency stops, and coverage.
 
-    Arguments are those of `fitted_q_evaluation`. The risk of a stop has two estimates: `rollouts` of the policy in a
+    Arguments as in `fitted_q_evaluation`. The risk of a stop has two estimates: `rollouts` of the policy in a
     one-step model of the data, and fitted Q evaluation of the probability. A rollout that leaves the data counts as
-    stopped. The verdict concerns safety alone, and is cautious: a policy is fit for a trial where stops in more than 5%
-    of episodes are excluded with 95% confidence, given the effective number of recorded episodes.
+    stopped. The verdict concerns safety alone, and is cautious. A policy is fit for a trial if stops in more than 5% of
+    episodes are excluded with 95% confidence, given the effective number of recorded episodes.
     """
     if fits < 1:
         raise ValueError(f"fits must be at least 1, got {fits}")

@@ -22,11 +22,11 @@ from velocirl.training.evaluation import Model
 
 ROLLOUTS = 100
 REFERENCES = 20_000  # transitions among which similar ones are searched
-BLOCKS = 5  # of references: the nearest one of a random block gives the residual
+BLOCKS = 5  # of references: the nearest one of a random block provides the residual
 SAMPLED = 1000  # recorded transitions that calibrate the distance
 FAMILIAR = 0.99  # quantile of the data's own distances, beyond which a step is unfamiliar
 BEYOND = 1.5  # times the distance of the farthest of these: one step beyond leaves the data
-PULL = 0.2  # per step toward the recorded next state, for numbers that the linear model cannot predict
+PULL = 0.2  # per step toward the recorded next state, for numbers the linear model cannot predict
 COLLINEAR = 1e-4  # of the largest singular value: directions below it are rounding of signals that are sums of others
 REPLAYED = 20  # recorded episodes by which the model is tested
 FOLLOWS = 1.0  # standard deviations: root mean square error up to which the model follows a recording
@@ -37,7 +37,7 @@ class Rollouts:
     """Rollouts of one policy from recorded initial states."""
 
     unfamiliar: NDArray[np.float64]  # (rollouts,) fraction of steps farther from the data than 99% of its own
-    farthest: NDArray[np.float64]  # (rollouts,) distance from the data, in that of the farthest recorded transition
+    farthest: NDArray[np.float64]  # (rollouts,) distance from the data; 1 is the farthest recorded transition's
     stopped: NDArray[np.bool_]  # (rollouts,) ended by a recorded stop
     effective: float  # number of recorded episodes that carry the rollouts (Kish)
     follows: int  # steps for which the model stays within a standard deviation of recorded episodes, median
@@ -146,7 +146,7 @@ class OneStepModel:
         return (done - self._action_mean) / self._action_std
 
     def _own_distances(self) -> NDArray[np.float64]:
-        """Return how far recorded transitions are from other episodes."""
+        """Return the distances of recorded transitions from other episodes."""
         rows = self._generator.integers(0, len(self.points), min(SAMPLED, len(self.points)))
         without = self.episode[rows] if self._data.episodes > 1 else None
         found = [self.nearest(self.points[part], None if without is None else without[at]) for at, part in _parts(rows)]
@@ -154,7 +154,10 @@ class OneStepModel:
         return apart[np.isfinite(apart)] if np.isfinite(apart).any() else np.zeros(1)
 
     def _followed(self, horizon: int) -> int:
-        """Replay recorded actions from recorded starts, and compare with what was recorded."""
+        """Replay recorded actions from recorded starts.
+
+        Returns the median number of steps the model follows the data.
+        """
         data, generator = self._data, self._generator
         if data.episodes == 1:
             return 0

@@ -21,7 +21,7 @@ from velocirl.trajectories.policies import Policy, name_of
 
 MAX_STOPS = 0.05  # of episodes: a policy with more is unsafe
 CONFIDENCE = 0.95  # one-sided, of the upper end of the risk
-UNFAMILIAR = 0.05  # of the steps of a rollout far from the data: with more it has left the data
+UNFAMILIAR = 0.05  # of the steps of a rollout: with more of them far from the data it has left the data
 MIN_EPISODES = 59  # effective ones: fewer without any stop do not exclude 5% of stops, 0.95^59 < 0.05
 
 
@@ -29,18 +29,18 @@ MIN_EPISODES = 59  # effective ones: fewer without any stop do not exclude 5% of
 class StopRisk:
     """Risk of emergency stops, by fitted Q evaluation and by rollouts in a learned one-step model.
 
-    A rollout that leaves the data counts as stopped, because nothing is known of its rest. Rollouts decide the verdict;
-    the estimate by fitted Q evaluation decides where its whole interval is above the limit.
+    A rollout that leaves the data counts as stopped, because its rest is unknown. Rollouts decide the verdict; the
+    estimate by fitted Q evaluation decides if its whole interval is above the limit.
     """
 
     fitted: FittedQEvaluation  # of the probability of a stop: values between 0 and 1
-    rollouts: Rollouts | None  # None where the model cannot be learned
+    rollouts: Rollouts | None  # None if the model cannot be learned
     recorded: int  # stops in the data
-    why_not: str = ""  # the model cannot be learned
+    why_not: str = ""  # why the model cannot be learned
 
     @property
     def fit(self) -> bool:
-        """True where more stops than the limit are excluded."""
+        """True if more stops than the limit are excluded."""
         return not self.speaks_against()
 
     @property
@@ -55,7 +55,7 @@ class StopRisk:
 
     @property
     def effective(self) -> float:
-        """Effective number of recorded episodes that the rollouts pass by."""
+        """Effective number of recorded episodes near the rollouts."""
         return 0.0 if self.rollouts is None else self.rollouts.effective
 
     @property
@@ -65,7 +65,7 @@ class StopRisk:
 
     @property
     def high(self) -> float:
-        """Upper end of the probability: exact, for as many episodes as the rollouts and the data effectively have."""
+        """Upper end of the probability: exact, for the effective number of episodes of rollouts and data."""
         if self.rollouts is None:
             return 1.0
         lost = self.rollouts.stopped | self.rollouts.left(UNFAMILIAR)
@@ -94,12 +94,12 @@ class StopRisk:
         return found
 
     def only_too_little(self) -> bool:
-        """Tell whether nothing but the number of episodes is wrong."""
+        """Return whether the number of episodes is the only problem."""
         known = self.rollouts is not None and self.left == 0.0 and self.stopped == 0.0
         return known and self.effective < MIN_EPISODES and self.fitted.mean_return <= MAX_STOPS
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all values, as JSON can hold them."""
+        """Return all values as JSON-compatible types."""
         rollouts = self.rollouts
         return {
             "probability": self.probability,
@@ -118,7 +118,7 @@ class StopRisk:
 def stops_in(data: Dataset) -> NDArray[np.bool_]:
     """Return which recorded transitions are emergency stops.
 
-    Critical constraints are those of the environment; of an unknown plant, a stop is a termination with a violation.
+    Critical constraints are the environment's. For an unknown plant, a stop is a termination with a violation.
     """
     info = data.info
     if info.environment in registry.list_envs():
@@ -148,7 +148,7 @@ def stop_risk(
     model, stops, segments = policy_for(policy, data), stops_in(data), Stretches.of(data, horizon)
     fit = Fit(segments, stops.astype(np.float32), 1.0, updates, settings, probability=True)
     estimates = np.zeros(fits)
-    if stops.any():  # else there is nothing to learn: all targets are 0
+    if stops.any():  # otherwise all targets are 0
         actions = actions_at_recorded(model, data, deterministic=deterministic)
         estimates = fit.estimates(actions, fits, seed, progress)
     fitted, count = fit.evaluation(name_of(policy), estimates), int(stops.sum())

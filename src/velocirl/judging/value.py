@@ -1,4 +1,4 @@
-"""Fitted Q evaluation (Le, Voloshin and Yue, 2019): the value of a policy, learnt from data of another."""
+"""Fitted Q evaluation (Le, Voloshin and Yue, 2019): the value of a policy, learned from another policy's data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 
 @dataclass(frozen=True)
 class FittedValueConfig(OfflineCriticConfig):
-    """The settings of fitted Q evaluation."""
+    """Settings of fitted Q evaluation."""
 
     hidden: tuple[int, ...] = (64, 64)
-    layer_norm: bool | None = True  # values of actions that the data has not stay within reach
+    layer_norm: bool | None = True  # bounds the values of out-of-distribution actions
     learning_rate: float = 1e-3
     learning_rate_schedule: str = "linear"
-    tau: float = 0.3  # what comes hundreds of steps later has to come through as many targets
+    tau: float = 0.3  # values propagate over hundreds of steps, through as many target updates
     lowest: float = -inf
     """The lowest mean of rewards that there may be."""
     highest: float = inf
@@ -27,19 +27,19 @@ class FittedValueConfig(OfflineCriticConfig):
 
 
 def first_number(output, mask, action):  # noqa: ARG001 - every head has the same signatures
-    """What is predicted: the value, where a transition has its share, and nothing where it has its weight."""
+    """Write the prediction: the value in the first action entry, 0 in the second."""
     action[0], action[1] = output[0], 0.0
 
 
 def act(head, value, row, mask):
-    """There is nothing to do but to say the value."""
+    """Write the predicted value."""
     head.mode(value, mask, row.action)
 
 
 def value_gradient(value, target_value, row, settings, gradient, metrics):
-    """n^2 (f(x) - y)^2 / 2,  y = r / n + (1 - 1 / n) f'(x'), held within what rewards there are"""
+    """n^2 (f(x) - y)^2 / 2,  y = r / n + (1 - 1 / n) f'(x'), clipped to the possible rewards"""
     target, share, weight = row.reward, row.action[0], row.action[1]
-    if share > 0.0:  # what follows an end does not exist: not even an infinite value may count
+    if share > 0.0:  # after an end there is no next value, which might be infinite
         target += share * target_value[0]
     target = settings.lowest if target < settings.lowest else target
     target = settings.highest if target > settings.highest else target
@@ -50,12 +50,12 @@ def value_gradient(value, target_value, row, settings, gradient, metrics):
 
 
 def one_value(agent: FittedValue) -> Groups:  # noqa: ARG001 - of any point
-    """The value of a point, 0 at first."""
+    """Declare the value of a point, 0 initially."""
     return [[Columns(1, gain=0.01)]]
 
 
 class FittedValue(OfflineAgent, listed=False):
-    """Learns the value of a process (`judging.process`); what it predicts is that value."""
+    """Learner of the value of a process (`judging.process`); it predicts this value."""
 
     name = "fitted-q-evaluation"
     Config = FittedValueConfig
@@ -72,5 +72,5 @@ class FittedValue(OfflineAgent, listed=False):
     reports = {"loss": "loss", "value": "value"}
 
     def make_head(self) -> Head:
-        """One number, as the network gives it."""
+        """Return a head with one number, the network's output."""
         return gaussian(2)._replace(name="value", outputs=1, mode=first_number)

@@ -1,4 +1,4 @@
-"""Decisions by the episodes that ended, such as of a Lagrange multiplier; on a GPU, recorded as graphs."""
+"""Decisions by finished episodes, such as updates of a Lagrange multiplier; on a GPU, captured as graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.program.task import Task
 
 
 class Decisions:
-    """Calls an algorithm's functions of episodes, numbers and settings, for each agent."""
+    """Calls of an algorithm's functions of episodes, numbers and settings, for each agent."""
 
     def __init__(self, task: Task, device: Any, networks: Any, agents: int) -> None:
         self._device, self._networks, self._enough = device, networks, task.decided_by
@@ -27,13 +27,13 @@ class Decisions:
         self._run = device.launch([Work(find_episodes, (self._totals, self._enough, episodes)), *calls], agents)
 
     def decide(self, sums: Any) -> None:
-        """Decide by the sums (copies, 1 + constraints) of this process's copies: how many episodes, and their costs."""
+        """Decide by this process's sums (environments, 1 + constraints): the number of episodes, and their costs."""
         self._device.sum_rows(sums, self._totals)
         self._networks.reduce(self._totals)
         self._run(0)
 
     def deciding_again(self, sums: Any) -> Callable[[], None]:
-        """What decides by such sums of one agent on this device, which begin anew once there was enough in them."""
+        """Return a function that decides by one agent's sums on this device, and resets them after enough episodes."""
         forget = self._device.launch([Work(forget_episodes, (self._totals, self._enough, sums))], len(sums))
 
         def run() -> None:
@@ -43,7 +43,7 @@ class Decisions:
         return run
 
     def deciding_on_host(self, sums: Any) -> Callable[[], None]:
-        """The same of sums on the host, where environments step there."""
+        """Return a function that decides by sums on the host, for environments that step there."""
         sums = np.asarray(sums)
 
         def run() -> None:

@@ -1,7 +1,7 @@
-"""Learners: what an agent asks of one, and the base class: networks on one device, reports that may come late.
+"""Learners: the interface for agents, and the base class with networks on one device and possibly delayed reports.
 
-On a GPU an iteration is under way when `iterate` returns; its report is copied to the host behind it, and read when the
-next one has been started, so that the GPU never waits for Python.
+On a GPU, `iterate` returns while the iteration still runs. The iteration's report is then copied to the host, and read
+after the next iteration has started, so that the GPU never waits for Python.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from velocirl.program.task import Task
 
 
 class Learner(Protocol):
-    """Runs iterations; its agent's parameters and normalisers are brought up to date by `settle`."""
+    """Interface of learners, which run iterations; `settle` updates the agent's parameters and normalization."""
 
-    phases: dict[str, float]  # seconds spent, by what they were spent on
+    phases: dict[str, float]  # seconds by phase
 
     @property
     def fleet(self) -> Any:
@@ -51,30 +51,30 @@ class Learner(Protocol):
         ...
 
     def iterate(self, schedule: Any, steps: int) -> Report | None:
-        """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before.
+        """Start an iteration after which the run has taken `steps` steps. May return the previous iteration's report.
 
-        `schedule` has the numbers of the iteration, as its algorithm needs them.
+        `schedule` has the iteration's parameters, in the form that its algorithm needs.
         """
         ...
 
     def drain(self) -> Report | None:
-        """Wait for what is under way; its report, unless that was given."""
+        """Wait for the current iteration. Returns its report, unless that was returned before."""
         ...
 
     def settle(self) -> None:
-        """Bring the agent's own arrays up to date."""
+        """Update the agent's own arrays."""
         ...
 
     def take(self) -> None:
-        """Go on from the agent's own arrays, which something else has changed."""
+        """Continue from the agent's own arrays after they were changed from outside."""
         ...
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next iterations, besides the agent's own arrays."""
+        """Return the state that determines the next iterations, besides the agent's own arrays."""
         ...
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a state that `state` returned."""
         ...
 
     def gauges(self) -> dict[str, float]:
@@ -105,21 +105,21 @@ class BaseLearner:
         device.store(self.clock.numbers, numbers)
         self.networks = device.make_networks(task, agents, self.clock, scaling=scaling)
         self._pending: Pending | None = None
-        self._told: list[Report] | None = None  # reports that were read before anybody asked for them
+        self._told: list[Report] | None = None  # reports read before they were requested
         self._failed = False
-        self.fresh = True  # whether the agent's own arrays are those of the device
+        self.fresh = True  # whether the agent's own arrays match the device's
 
     @abstractmethod
     def run(self, schedule: Any, steps: int) -> Pending:
         """Start an iteration."""
 
     def iterate(self, schedule: Any, steps: int) -> Report | None:
-        """Start an iteration; gives the report of this one on the CPU, of the one before on a GPU."""
+        """Start an iteration. Returns its report on a CPU, and the previous iteration's report on a GPU."""
         reports = self.iterate_all(schedule, steps)
         return None if reports is None else reports[0]
 
     def iterate_all(self, schedule: Any, steps: int) -> list[Report] | None:
-        """The same for all agents that learn together."""
+        """Start an iteration. Returns the reports of all agents that learn together, timed as in `iterate`."""
         with tells_of_memory(self.task.config), self.device.at_work():
             self.device.refresh()
             started = self.run(schedule, steps)
@@ -131,28 +131,28 @@ class BaseLearner:
         return told if before is None else self._read(before)
 
     def drain(self) -> Report | None:
-        """Wait for the iteration that is under way, and bring the phases up to date."""
+        """Wait for the current iteration, update `phases`, and return the report of the first agent."""
         reports = self.drain_all()
         self.fold()
         return None if reports is None else reports[0]
 
     def drain_all(self) -> list[Report] | None:
-        """The same for all agents that learn together."""
+        """Wait for the current iteration. Returns the reports of all agents that learn together."""
         self.look()
         told, self._told = self._told, None
         return told
 
     def fold(self) -> None:
-        """Bring the phases up to date, of which some are read now and then only."""
+        """Update `phases` from counters that are read only occasionally."""
 
     def look(self) -> None:
-        """Read the report of what is under way, so that nothing is saved or shown of an iteration that failed."""
+        """Read the pending report, so that nothing of a failed iteration is saved or shown."""
         pending, self._pending = self._pending, None
-        if pending is not None and not self._failed:  # what followed a failure is of no interest
+        if pending is not None and not self._failed:  # iterations after a failure are ignored
             self._told = self._read(pending)
 
     def settle(self) -> None:
-        """Bring the agent's own arrays up to date; after a failure they stay as they were."""
+        """Update the agent's own arrays; after a failure they stay unchanged."""
         self.look()
         if self.fresh or self._failed:
             return
@@ -161,7 +161,7 @@ class BaseLearner:
         self.fresh = True
 
     def take(self) -> None:
-        """Go on from the agent's own arrays."""
+        """Continue from the agent's own arrays."""
         self.wait()
         self.take_in()
         self.networks.pack()
@@ -169,14 +169,14 @@ class BaseLearner:
         self.fresh = True
 
     def give_back(self) -> None:
-        """Write the agent's own arrays."""
+        """Copy the acting network's parameters and statistics to the agent's own arrays."""
         acting = self.task.acting
         self.task.parameters[acting][...] = self.networks.to_host(acting)
         if self.networks.networks[acting].takes_statistics:
             self.task.built[acting].held.load_buffers(self.networks.networks[acting].buffers())
 
     def take_in(self) -> None:
-        """Read the agent's own arrays."""
+        """Load the acting network's parameters and statistics from the agent's own arrays."""
         acting = self.task.acting
         network = self.networks.networks[acting]
         network.parameters_from(self.task.parameters[acting])
@@ -184,14 +184,14 @@ class BaseLearner:
             network.load_buffers(self.task.built[acting].held.buffers())
 
     def loss_scale(self) -> dict[str, NDArray[Any]]:
-        """How gradients are scaled against underflow, and for how long there was no overflow; where they are."""
+        """Return the loss scale of fp16 gradients and the number of steps without overflow; empty without scaling."""
         if not self._scaling:
             return {}
         counts, numbers = self.device.fetch(self.clock.counts), self.device.fetch(self.clock.numbers)
         return {"learner.loss_scale": numbers[:, NEXT_SCALE].copy(), "learner.good_steps": counts[:, GOOD].copy()}
 
     def load_loss_scale(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `loss_scale` gave."""
+        """Restore the values that `loss_scale` returned."""
         if self._scaling and "learner.loss_scale" in state:
             numbers, counts = self.device.fetch(self.clock.numbers), self.device.fetch(self.clock.counts)
             numbers[:, NEXT_SCALE], counts[:, GOOD] = state["learner.loss_scale"], state["learner.good_steps"]
@@ -199,7 +199,7 @@ class BaseLearner:
             self.device.store(self.clock.counts, counts)
 
     def gauges(self) -> dict[str, float]:
-        """The most memory of a GPU that was taken so far; how many of several CPU threads work now."""
+        """Return peak GPU memory, and with several CPU threads the number now at work."""
         peak = self.device.peak_bytes()
         return {**self.networks.gauges(), **({} if peak is None else {"device/peak_bytes": float(peak)})}
 
@@ -207,7 +207,7 @@ class BaseLearner:
         """End no process: none was started."""
 
     def wait(self) -> None:
-        """Until everything that was started is done."""
+        """Wait until everything that was started is done."""
         self.device.synchronise()
 
     @abstractmethod
@@ -215,7 +215,7 @@ class BaseLearner:
         """Count the seconds of an iteration, once it is done."""
 
     def _read(self, pending: Pending) -> list[Report]:
-        """The reports of an iteration, once it is done."""
+        """Return the reports of an iteration, once it is done."""
         self.count(pending)
         try:
             return self.reports.read(pending)

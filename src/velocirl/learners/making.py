@@ -1,4 +1,4 @@
-"""Learners of a task, on the device that its configuration names."""
+"""Creation of a task's learner on the device that its configuration names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from velocirl.program.task import Task
 
 
 def make_replay(task: Task, max_steps: int, parameters: int, *, native: bool = False) -> ReplayLearner:
-    """An off-policy learner; `native`: on CPU threads with native networks. On a GPU, recorded as graphs."""
+    """Create an off-policy learner; `native`: on CPU threads with native networks. On a GPU, captured as graphs."""
     with tells_of_memory(task.config):
         learner = ReplayLearner(task, _device_of_batches(task, parameters, native=native), max_steps)
         learner.prepare()
@@ -28,7 +28,7 @@ def make_replay(task: Task, max_steps: int, parameters: int, *, native: bool = F
 
 
 def make_offline(task: Task, parameters: int, *, native: bool = False) -> OfflineLearner:
-    """A learner from data; `native`: on CPU threads with native networks. On a GPU, recorded as graphs."""
+    """Create an offline learner; `native`: on CPU threads with native networks. On a GPU, captured as graphs."""
     with tells_of_memory(task.config):
         learner = OfflineLearner(task, _device_of_batches(task, parameters, native=native))
         learner.prepare()
@@ -38,17 +38,17 @@ def make_offline(task: Task, parameters: int, *, native: bool = False) -> Offlin
 def make_rollout(
     task: Task, parameters: int, agents: Sequence[Seeds] = (), rewards: Any = None, *, native: bool = False
 ) -> RolloutLearner:
-    """An on-policy learner; `native`: on CPU threads with native networks. On a GPU, recorded as graphs.
+    """Create an on-policy learner; `native`: on CPU threads with native networks. On a GPU, captured as graphs.
 
-    With `agents`, as many learn together, each by its own seeds; the parameters of the task and `rewards`, which are
-    the moments of rewards, have a row for each.
+    With several `agents`, all learn together, each with its own seeds. The task's parameters and the reward moments
+    `rewards` then have one row per agent.
     """
     config = task.config
     with tells_of_memory(config):
         assert task.reward_moments is not None  # noqa: S101 - rollouts have them
         moments = task.reward_moments.state.T if rewards is None else rewards
         if native:
-            threads = max(config.threads - config.overlap, 1)  # one core is for Python
+            threads = max(config.threads - config.overlap, 1)  # with overlap, one core is left for Python
             device: Any = ThreadsDevice(threads, len(shares_of(task.part.copies, config.shares)))
         else:
             device = make_device(config, config.batch // config.num_minibatches * parameters)
@@ -58,7 +58,7 @@ def make_rollout(
 
 
 def make_device(config: Any, work: int) -> Any:
-    """The device of a configuration, for minibatches of so much work: rows times parameters."""
+    """Return the device of a configuration, for minibatches whose rows times parameters are `work`."""
     if config.device == "python":
         return PythonDevice()
     from velocirl.backends.torch.device import CUDADevice, TorchCPUDevice  # needs torch

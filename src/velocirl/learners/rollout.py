@@ -1,7 +1,7 @@
-"""Learning from rollouts, on any device: collect, estimate, and several epochs of updates.
+"""On-policy learning on any device: collect, estimate, and several epochs of updates.
 
-Environments step beside updates where that is asked for (`overlap`); what is learnt from was then collected by the
-policy as it was one update earlier, which V-trace corrects.
+With `overlap`, environments step while updates run. A rollout is then collected by the policy of one update earlier
+(policy lag), which V-trace corrects.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ SCALE = np.dtype([("reward_scale", np.float32), ("reward_limit", np.float32)])
 
 
 class RolloutLearner(BaseLearner):
-    """Collects, estimates and updates, for one agent or for several."""
+    """On-policy learner of one agent or of several."""
 
     def __init__(self, task: Task, device: Any, seeds: Sequence[Seeds], reward_moments: NDArray[np.float64]) -> None:
-        """`reward_moments` (agents, 3) are the agents' own: count, mean, squared deviations."""
+        """Create a learner of one agent per entry of `seeds`.
+
+        `reward_moments` (agents, 3) are the agents' own arrays: count, mean, squared deviations.
+        """
         config, agents = task.config, len(seeds)
         super().__init__(task, device, agents, scaling=config.precision == "fp16")
         network = self.networks.networks[task.acting]
@@ -49,7 +52,7 @@ class RolloutLearner(BaseLearner):
             self.collector = device.make_collector(task, network.twin() if config.overlap else network, seeds)
         else:
             self.collector = ProcessCollector(task, device, network, lambda: self.epochs.done)
-        self.envs, self.fleet = self.collector.envs, self.collector.fleet  # where Python steps them, or compiled code
+        self.envs, self.fleet = self.collector.envs, self.collector.fleet  # stepped by Python, or by compiled code
         self._collected: CollectedRollouts | None = self.collector.collected
         self._apart = config.overlap or (self.collector.on_host and device.name == "cuda")
         self.recorded: RolloutRecords = self.collector.recorded
@@ -58,7 +61,7 @@ class RolloutLearner(BaseLearner):
         self._background: Background | None = device.make_background(self.collector) if config.overlap else None
         self._batch = config.num_envs * config.horizon
         self.epochs = device.make_epochs(task, self.networks, self.recorded, seeds)
-        self.sharing: Sharing = self.epochs.sharing  # who has what where several processes train
+        self.sharing: Sharing = self.epochs.sharing  # sharding over processes
         of_rollout = partial(self._count_parts, "rollout", self.collector.counters, ROLLOUT_COUNTS)
         of_update = partial(self._count_parts, "update", self.epochs.counters, UPDATE_COUNTS)
         self._meters = Meter(self.phases, "rollout/policy", of_rollout), Meter(self.phases, "update/forward", of_update)
@@ -72,12 +75,12 @@ class RolloutLearner(BaseLearner):
         self.take()
 
     def gauges(self) -> dict[str, float]:
-        """Those of the device; where both are at work at once, how long learner and collector have waited, too."""
+        """Return the device's metrics; with overlap or collectors, also the idle times of learner and collector."""
         beside = self._background or self._collected
         return {**super().gauges(), **({} if beside is None else beside.gauges())}
 
     def iterate_all(self, schedule: Schedule, steps: int) -> list[Report] | None:
-        """Start an iteration; where that fails, collectors end."""
+        """Start an iteration; if it fails, stop the collectors."""
         try:
             return super().iterate_all(schedule, steps)
         except BaseException:
@@ -85,7 +88,7 @@ class RolloutLearner(BaseLearner):
             raise
 
     def drain(self) -> Report | None:
-        """Wait for the iteration that is under way; collectors rest."""
+        """Wait for the current iteration; collectors pause."""
         if self._collected is not None:
             self._collected.pause()
         if self._background is not None:
@@ -93,23 +96,23 @@ class RolloutLearner(BaseLearner):
         return super().drain()
 
     def fold(self) -> None:
-        """Bring the phases up to date."""
+        """Update `phases` from the counters."""
         for meter in self._meters:
             meter.fold()
 
     def close(self) -> None:
-        """End the collectors, where there are some."""
+        """Stop the collectors, if there are any."""
         if self._collected is not None:
             self._collected.close()
 
     def prepare(self) -> None:
-        """Where the device has graphs: run one iteration, record it, and go back to where it began."""
+        """On a device with graphs: run one iteration, capture it, and restore the initial state."""
         if not self.device.captures:
             return
         before, capture, epochs = self.state(), self.device.capture, self.epochs
         schedule = Schedule(0.0, 1, epochs.minibatches, self.task.config.gradient_accumulation, 1, 0.0, 0.0)
         with self.device.at_work_first():
-            if self.collector.in_kernels:  # other episodes could not be taken back: records of nothing do as well
+            if self.collector.in_kernels:  # episodes outside of graphs cannot be undone; empty records suffice
                 self._fetch_rollout(0)
             self._start()
             epochs.try_each()
@@ -145,7 +148,7 @@ class RolloutLearner(BaseLearner):
         return Pending(steps, first, schedule.learning_rate, host, marks)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """That of the networks and of the collector, and a rollout that is to be learnt from."""
+        """Return the state of the networks and the collector, and a rollout that still waits for its update."""
         self.look()
         self.wait()
         own = {**self.epochs.state(), **self.loss_scale()}
@@ -154,17 +157,17 @@ class RolloutLearner(BaseLearner):
         return {**own, **self.networks.state(), **self.collector.state(), **waiting}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._load(state, episodes=True)
 
     def give_back(self) -> None:
-        """The parameters and the normalisers."""
+        """Copy the parameters and the normalization to the agent's own arrays."""
         super().give_back()
         self.task.observation_moments.state[...] = self.device.fetch(self._seen)
         self._own_rewards[...] = self.device.fetch(self._rewards)
 
     def take_in(self) -> None:
-        """The parameters and the normalisers."""
+        """Load the parameters and the normalization from the agent's own arrays."""
         super().take_in()
         device, moments = self.device, self.task.observation_moments
         if self.task.config.overlap:
@@ -178,13 +181,13 @@ class RolloutLearner(BaseLearner):
             self._show_normaliser()
 
     def wait(self) -> None:
-        """Until everything that was started is done."""
+        """Wait until everything that was started is done."""
         if self._background is not None:
             self._background.wait()
         self.device.synchronise()
 
     def count(self, pending: Pending) -> None:
-        """The seconds of each phase."""
+        """Count the seconds of each phase."""
         seconds = self.device.seconds_between(*pending.marks)
         for name, spent in zip(("rollout", "estimate", "update"), seconds, strict=True):
             add(self.phases, name, spent)
@@ -192,12 +195,12 @@ class RolloutLearner(BaseLearner):
             meter.add(spent)
 
     def _count_parts(self, phase: str, counters: Any, counts: Sequence[Count], seconds: float) -> None:
-        """Count the parts of a phase that took so long, as far as they are known."""
+        """Count the known parts of a phase that took `seconds`."""
         add_parts(self.phases, phase, seconds, read(counters, counts))
         clear(counters)
 
     def _start_now(self) -> None:
-        """Let the normalisers take in what the rollout saw, estimate, and count from nothing."""
+        """Update the normalization from the rollout, estimate, and reset the counts."""
         recorded, config = self.recorded, self.task.config
         if config.normalise_rewards:
             self._sum_over_copies(recorded.reward_sums, self._reward_sums)
@@ -214,12 +217,12 @@ class RolloutLearner(BaseLearner):
         self.networks.begin()
 
     def _sum_over_copies(self, rows: Any, into: Any) -> None:
-        """Of all processes that train together."""
+        """Sum rows over the environments of all ranks."""
         self.device.sum_rows(rows, into)
         self.networks.reduce(into)
 
     def _fetch_rollout(self, first: int) -> None:
-        """A rollout to learn from, after `first` steps; where they overlap, the next is begun."""
+        """Provide a rollout to learn from, begun after `first` steps; with overlap, also start the next one."""
         background = self._background
         if background is None:
             self._collect()
@@ -236,31 +239,31 @@ class RolloutLearner(BaseLearner):
             self._begin_next(background)
 
     def _begin_next(self, background: Background) -> None:
-        """Begin the next rollout, by the network and the normaliser of now."""
+        """Start the next rollout with the current network and normalization."""
         self._show_normaliser()
         self.device.copy_network(self.collector.network, self.networks.networks[self.task.acting])
         background.start(self._collect)
 
     def _check(self, first: int) -> None:
-        """Refuse a rollout with a number that is none; else its report tells of it, to all processes."""
+        """Raise for a non-finite value in the rollout; on a GPU or with several ranks, the report does so later."""
         if not self.device.reports_late and self.task.reducer is ALONE:
             check_faults(self.device.fetch(self.collector.recorded.log.fault), first)
 
     def _show_statistics(self) -> None:
-        """Let the collector's own network have the statistics of batches that were taken."""
+        """Copy the batch norm statistics to the collector's own network."""
         learnt = self.networks.networks[self.task.acting]
         if learnt.takes_statistics:
             self.collector.network.buffers_from(learnt)
 
     def _show_normaliser(self) -> None:
-        """Let a collector elsewhere see as the normaliser says."""
+        """Copy the normalization to a collector that has its own arrays."""
         if self.task.encoding.normalises:
             here = self.device.on_host() if self.collector.on_host else self.device
             here.copy(self.collector.centre, self._centre)
             here.copy(self.collector.inverse_scale, self._inverse_scale)
 
     def _bind_estimate(self, reward_moments: NDArray[np.float64]) -> None:
-        """What comes between a rollout and the update."""
+        """Bind the operations between a rollout and the update."""
         task, device, agents, recorded = self.task, self.device, self.agents, self.recorded
         config, inputs, launch = task.config, task.encoding.inputs, self.device.launch
         rows, estimates = narrow(recorded.records), [recorded.columns_for(*one) for one in task.estimates]
@@ -291,7 +294,7 @@ class RolloutLearner(BaseLearner):
             self._take_in = launch([Work(take_in, arguments)], inputs)
 
     def _bind_decisions(self) -> None:
-        """What is called once after a rollout, with the episodes that ended in it."""
+        """Bind the functions that are called once after a rollout, with the episodes that ended in it."""
         task, recorded = self.task, self.recorded
         self._decide: Callable[[], None] = lambda: None
         if not task.decisions:

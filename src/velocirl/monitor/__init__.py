@@ -1,1 +1,1 @@
-"""What a person watches while a run goes: the display, phases, resource use, a heartbeat for others to read."""
+"""Live view of training: displays, phases, resource use, and a heartbeat file for other programs."""

@@ -1,4 +1,4 @@
-"""What would make training faster, where one side starves: in words, with the figure that says so."""
+"""Throughput advice: names the bottleneck and the metric that shows it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from velocirl.engine.targets.cores import available_cores
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.monitor.throughput import SHARE
 
-STARVES = 0.2  # the share of its time that one side waits before it is worth a word
-FED = 0.05  # and up to which it never does
+STARVES = 0.2  # fraction of its time that one side must wait before advice is given
+FED = 0.05  # fraction up to which a side counts as never waiting
 LEARNER = f"learner{SHARE}"
 COLLECTOR = f"collector{SHARE}"
-CROWDED = 0.75  # cores that other programs keep busy, from which on training is slower for it
-ON_A_GPU = "device/peak_bytes"  # a gauge that there is on a GPU alone
+CROWDED = 0.75  # cores kept busy by other programs, from which training slows down
+ON_A_GPU = "device/peak_bytes"  # a gauge that exists on a GPU only
 
 
 def advise(gauges: Mapping[str, float], phases: Mapping[str, float], resources: ResourceUse | None = None) -> list[str]:
-    """Sentences by gauges, by the shares of the time that phases take, and by what others take of the machine."""
+    """Return sentences of advice, from gauges, phases' fractions of the time, and other programs' load."""
     return [*_about_threads(phases, resources), *_about_waiting(gauges, phases)]
 
 

@@ -1,4 +1,4 @@
-"""Who has a person's attention: whether anybody looks at this process, and whether something is shown there already."""
+"""Ownership of the display: whether the process is watched, and whether something is shown already."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _taken: ContextVar[bool] = ContextVar("taken", default=False)
 
 @contextmanager
 def attention() -> Iterator[None]:
-    """Have it while this context lasts: trainings within it show nothing by themselves."""
+    """Own the display while this context lasts: trainings within it show nothing themselves."""
     before = _taken.set(True)
     try:
         yield
@@ -22,12 +22,12 @@ def attention() -> Iterator[None]:
 
 
 def is_free() -> bool:
-    """Whether something may be shown: in the main thread, where nothing else is."""
+    """Return whether a display may be opened: in the main thread, if there is no other."""
     return not _taken.get() and threading.current_thread() is threading.main_thread()
 
 
 def in_notebook() -> bool:
-    """Whether a notebook shows what is displayed here: Jupyter's, VS Code's, Colab's."""
+    """Return whether a notebook shows the output: Jupyter, VS Code or Colab."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None

@@ -1,4 +1,4 @@
-"""The console that training and commands print to, on a terminal and elsewhere."""
+"""Console of training and commands, on a terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rich.segment import Segment
 from velocirl.monitor.terminal import is_terminal, started_by_notebook
 from velocirl.monitor.words import printable
 
-PIPE_WIDTH = 200  # what another program reads is not wrapped at the width of a terminal that is not there
+PIPE_WIDTH = 200  # wide enough not to wrap output that another program reads
 
 
 class ShowingConsole(Console):
-    """A console that shows control characters, in whatever it prints, where a terminal would obey them.
+    """Console that prints control characters visibly instead of letting the terminal execute them.
 
-    Names, figures and texts come from files of anybody's; rich keeps its own commands to the terminal apart from text.
+    Names, values and texts may come from untrusted files. rich keeps its own terminal commands apart from text.
     """
 
     def on_broken_pipe(self) -> None:
-        """Let the command end as of any other closed pipe."""
+        """End the command as any other closed pipe does."""
         self.quiet = True
         raise BrokenPipeError
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
-        """The pieces of what is printed."""
+        """Yield the segments to print."""
         for segment in super().render(*arguments, **options):
             if segment.control or segment.text == "\n" or segment.text.isprintable():
                 yield segment
@@ -39,24 +39,24 @@ class ShowingConsole(Console):
 
 
 class LastingStream:
-    """A stream whose terminal may go away, as when a connection breaks; then what is written goes nowhere.
+    """Stream that discards output once its terminal is gone, as when a connection breaks.
 
-    A run that ends for that reason still has to be saved, and one that was started with nohup goes on.
+    A run that ends for that reason still has to be saved, and one started with nohup continues.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text, if somebody is there."""
+        """Write text, or discard it if the terminal is gone."""
         return self._try(lambda: self._stream.write(text)) or len(text)
 
     def flush(self) -> None:
-        """Let it be seen."""
+        """Flush the stream, if the terminal still exists."""
         self._try(self._stream.flush)
 
     def isatty(self) -> bool:
-        """Return whether a terminal shows it: of a rank, the launcher's."""
+        """Return whether a terminal shows the stream; for a rank, the launcher's terminal."""
         return is_terminal(self._stream)
 
     def _try(self, work: Callable[[], Any]) -> Any:
@@ -66,7 +66,7 @@ class LastingStream:
             if error.errno != errno.EIO:
                 raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())  # what is left in buffers is written at the end once more
+            os.dup2(nowhere, self._stream.fileno())  # buffered output is written again at exit
             os.close(nowhere)
 
     def __getattr__(self, name: str) -> Any:
@@ -74,9 +74,9 @@ class LastingStream:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A console on stdout or stderr; NO_COLOR is obeyed, and without a terminal lines are plain."""
+    """Create a console on stdout or stderr; it obeys NO_COLOR, and without a terminal lines are plain."""
     stream: Any = LastingStream(sys.stderr if stderr else sys.stdout)
-    # FORCE_COLOR, which notebooks set, would make rich take their pseudo-terminal for one that obeys control codes.
+    # FORCE_COLOR, which notebooks set, would make rich treat their pseudo-terminal as one that obeys control codes.
     force = False if started_by_notebook() else None
     console = ShowingConsole(file=stream, highlight=False, force_terminal=force)
     if console.is_terminal:
@@ -85,6 +85,6 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def shows_pictures(console: Console) -> bool:
-    """Whether a console can show pictures of coloured half blocks."""
+    """Return whether a console can show images made of colored half blocks."""
     colorful = console.color_system in ("256", "truecolor") and not console.no_color
     return console.is_terminal and not console.is_dumb_terminal and colorful and not console.options.ascii_only

@@ -1,4 +1,4 @@
-"""Training as a person sees it at a console: a panel that moves in a terminal, now and then a line elsewhere."""
+"""Progress display on a console: a live panel in a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from velocirl.runs.metrics import EVALUATION, RETURN
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-REFRESH = 0.125  # seconds between two pictures in a terminal
+REFRESH = 0.125  # seconds between two frames in a terminal
 LINE_EVERY = 2.0  # seconds between two lines elsewhere
-WIDEST, NARROWEST = 100, 64  # columns of the panel; below, there is no room for the curve
+WIDEST, NARROWEST = 100, 64  # columns of the panel; below NARROWEST the curve does not fit
 CURVE_LINES = 9
-IN_A_LINE = 5  # figures
+IN_A_LINE = 5  # metrics
 
 
 class Display(Watcher):
-    """Shows how training goes at a console; `indent` is what stands before the words about compiling."""
+    """Progress display on a console; `indent` precedes the messages about compiling."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class Display(Watcher):
 
     @property
     def every(self) -> float:
-        """Seconds between two pictures, or two lines."""
+        """Seconds between two frames or lines."""
         return REFRESH if self._console.is_terminal else LINE_EVERY
 
     def prepare(self, agent: Agent) -> None:
-        """Say on what it trains, and that it compiles."""
+        """Print the device, then report compiling."""
         if self.after <= 0.0:
             self._say_device(agent)
         super().prepare(agent)
 
     def say_compiling(self) -> None:
-        """Show that something goes on."""
-        if not self._console.is_terminal:  # a line stays, so that it waits until compiling is what takes long
+        """Show that code is being compiled."""
+        if not self._console.is_terminal:  # a printed line stays, so print it only if compiling takes long
             line = f"{self._indent}{COMPILING} ..."
             self._soon = threading.Timer(LINE_EVERY, partial(self._console.print, line, style="dim"))
             self._soon.daemon = True
@@ -73,7 +73,7 @@ class Display(Watcher):
         self._status.start()
 
     def say_compiled(self, seconds: float | None) -> None:
-        """Say how long it took; the next time it is only loaded."""
+        """Report how long compiling took; later runs only load the code."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon.join()
@@ -95,26 +95,26 @@ class Display(Watcher):
             self._live.start(refresh=True)
 
     def draw(self, agent: Agent) -> None:
-        """Show how it stands."""
+        """Show the current state."""
         if self._live is not None:
             self._live.update(self._panel(agent), refresh=True)
         elif not self._console.is_terminal:
             self._console.print(self._line(agent), soft_wrap=True, highlight=False, markup=False)
 
     def say_ending(self, lines: list[Any]) -> None:
-        """Print the last lines, below the panel."""
+        """Print the last lines below the panel."""
         self.close()
         for line in lines:
             self._console.print(line, soft_wrap=True)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Close the panel and restore the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def curve(self, width: int, height: int) -> list[str]:
-        """The learning curve so far, in characters."""
+        """Return the learning curve so far as lines of characters."""
         return terminal_plot(self.steps, self.returns, width, height, ascii_only=self._console.options.ascii_only)
 
     def _say_device(self, agent: Agent) -> None:
@@ -158,7 +158,7 @@ class Display(Watcher):
         return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="dim", width=width)
 
     def _progress(self, agent: Agent, width: int, wide: bool) -> list[Any]:
-        """A bar and what is to be said of it, beside it or, where there is no room, below."""
+        """Return a progress bar with its text to the right or, without room, below."""
         goal, text = agent.goal, self.progress(agent)
         assert goal is not None  # noqa: S101 - in training there is one
         done = min(agent.steps, goal.stop) - goal.start

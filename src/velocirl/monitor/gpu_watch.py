@@ -1,4 +1,4 @@
-"""How busy the GPU is, as nvidia-smi says, asked in the background so that training never waits for it."""
+"""GPU utilization as nvidia-smi reports it, read in the background so that training never waits for it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import subprocess
 import threading
 
 PROGRAM = "nvidia-smi"
-EVERY = 2  # seconds between two answers
-PATIENCE = 2.0  # seconds for its end
+EVERY = 2  # seconds between two reports
+PATIENCE = 2.0  # seconds to wait for the thread to end
 MEGABYTE = 2**20
 
 
 class GPUWatch:
-    """One nvidia-smi that answers every other second, and a thread that listens; both end by `close`.
+    """One nvidia-smi process that reports every other second, and a thread that reads it; `close` ends both.
 
-    Where there is no nvidia-smi, or it does not answer, the figures are None.
+    Without nvidia-smi, or without an answer from it, the values are None.
     """
 
     def __init__(self) -> None:
-        self.latest: tuple[float | None, int | None] = (None, None)  # use in percent, and bytes of memory in use
+        self.latest: tuple[float | None, int | None] = (None, None)  # utilization in percent, memory in use in bytes
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
         self._lock = threading.Lock()  # between starting the program and closing
@@ -30,11 +30,11 @@ class GPUWatch:
 
     @property
     def pid(self) -> int | None:
-        """The process of nvidia-smi, which is no part of training."""
+        """The process id of nvidia-smi, which does not count as training."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End it; the last figures stay. Calling it again does nothing."""
+        """End the process; the last values stay. Further calls do nothing."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -58,23 +58,23 @@ class GPUWatch:
                     stderr=subprocess.DEVNULL,
                     text=True,
                     errors="replace",
-                    process_group=0,  # Ctrl-C is not meant for it
+                    process_group=0,  # keeps Ctrl-C from reaching it
                 )
             with self._process as process:
                 assert process.stdout is not None  # noqa: S101 - it is a pipe
                 for line in process.stdout:
                     self.latest = parse(line)
         if not self._closed:
-            self.latest = (None, None)  # it ended by itself: what it said last is old
+            self.latest = (None, None)  # it ended by itself: its last values are outdated
 
 
 def visible_gpu() -> str:
-    """The GPU on which training is, by its number or its name: the first one that this process may see."""
+    """Return the index or name of the GPU used for training: the first one visible to this process."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
 
 
 def parse(line: str) -> tuple[float | None, int | None]:
-    """Use and memory from a line of nvidia-smi; what it does not know is None."""
+    """Parse utilization and memory from a line of nvidia-smi; an unknown value is None."""
     percent, _, megabytes = line.partition(",")
     memory = _number(megabytes)
     return _number(percent), None if memory is None else int(memory * MEGABYTE)

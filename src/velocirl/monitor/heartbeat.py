@@ -1,4 +1,4 @@
-"""The callback that writes a run's heartbeat, so that `velocirl monitor` can show how it stands."""
+"""Callback that writes a run's heartbeat, which `velocirl monitor` displays."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 EVERY = 1.0  # seconds
 SPEED_OVER = 5  # samples
-MOST_SHARE = 0.001  # of the time: where writing takes long, it is done less often
+MOST_SHARE = 0.001  # of the time: where writing is slow, it happens less often
 LONGEST_PAUSE = 30.0  # seconds
 SHARE, TIME = "_share", "time/"
 
 
 class Heartbeat(Callback):
-    """Writes how training stands once a second, into the directory of its run.
+    """Callback that writes the state of training into the run's directory once a second.
 
-    An iteration after which nothing is due costs next to nothing, and nothing here changes what is learnt. It stands
-    behind the recorder in the list of callbacks, which says how the run ended.
+    An iteration without a write costs almost nothing, and learning is not affected. This callback must follow the
+    recorder in the list of callbacks, because the recorder sets the run's final status.
     """
 
     def __init__(self, run: Run, resources: ResourceReader | None = None, every: float = EVERY) -> None:
@@ -48,17 +48,17 @@ class Heartbeat(Callback):
         self._due = 0.0
         self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_OVER + 1)  # times and steps
         self._history: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        self._costs: deque[float] = deque(maxlen=5)  # seconds that the last ones took
+        self._costs: deque[float] = deque(maxlen=5)  # seconds that the last writes took
         self._warned = self._compiling = False
 
     def prepare(self, agent: Agent) -> None:
-        """Write that it compiles; the next one comes when it does not any more."""
+        """Write that code is being compiled; the next heartbeat follows when that is done."""
         self._compiling = True
         self._seen.append((time.perf_counter(), agent.steps))
         self._write(agent)
 
     def start(self, agent: Agent) -> None:
-        """Write the first one of training."""
+        """Write the first heartbeat of training."""
         if trains_on_cuda(agent):
             self._resources.watch_gpu()
         self._compiling = False
@@ -67,7 +67,7 @@ class Heartbeat(Callback):
         self._write(agent)
 
     def step(self, agent: Agent) -> bool | None:
-        """Write one where it is time."""
+        """Write a heartbeat if one is due."""
         now = time.perf_counter()
         if now >= self._due:
             self._note(now, agent.steps)
@@ -75,16 +75,16 @@ class Heartbeat(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Write the last one."""
+        """Write the last heartbeat."""
         now = time.perf_counter()
-        if not self._history or now - self._seen[-1][0] >= self._every / 2:  # or it would tell of a blink
+        if not self._history or now - self._seen[-1][0] >= self._every / 2:  # a shorter sample would be noise
             self._note(now, agent.steps)
         self._write(agent)
         self._resources.close()
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
-        """Write that it failed."""
-        self._warned = True  # the error at hand is enough
+        """Write that training failed."""
+        self._warned = True  # no warning on top of the current error
         self._write(agent)
         self._resources.close()
 
@@ -104,7 +104,7 @@ class Heartbeat(Callback):
                 self._warned = True
                 warnings.warn(f"the heartbeat of {self._run.name} could not be written: {error}", stacklevel=3)
         self._costs.append(time.perf_counter() - began)
-        # The least of the last ones: a single one may have waited for the processor, which is not its fault.
+        # The minimum of the last few: a single write may have waited for the processor.
         self._due = began + max(self._every, min(min(self._costs) / MOST_SHARE, LONGEST_PAUSE))
 
     def _state(self, agent: Agent) -> HeartbeatState:
@@ -130,7 +130,7 @@ class Heartbeat(Callback):
 
 
 def phase_shares(metrics: dict[str, Any]) -> dict[str, float]:
-    """The shares of the time that phases took, by path, from the figures of an iteration."""
+    """Return the fraction of the time per phase, by path, from the metrics of an iteration."""
     return {
         name.removeprefix(TIME).removesuffix(SHARE): float(value)
         for name, value in metrics.items()
@@ -139,11 +139,11 @@ def phase_shares(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def trains_on_cuda(agent: Any) -> bool:
-    """Whether an agent learns on a GPU, with a network or a table."""
+    """Return whether an agent learns on a GPU, with a network or a table."""
     return "cuda" in (kind_of(getattr(agent.config, "device", "")), getattr(agent.config, "runtime", None))
 
 
 def _bounded(figures: dict[str, float]) -> dict[str, float]:
-    """As many as a heartbeat may hold, so that who reads it can refuse more."""
+    """Keep as many values as a heartbeat may hold, so that readers can reject more."""
     kept = itertools.islice(figures.items(), MOST_NAMES)
     return {name[:LONGEST_NAME]: value if value == round(value) else round(value, 4) for name, value in kept}

@@ -1,4 +1,4 @@
-"""HTML put together from parts: text is escaped unless it was made here, so nothing that is shown becomes code."""
+"""HTML built from parts: all text except `Markup` is escaped, so displayed values cannot become code."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import html
 import re
 from collections.abc import Mapping
 
-# Neither allowed in HTML nor of use to anybody: control characters, halves of pairs, and what reverses a text's order.
+# Invalid in HTML or harmful: control characters, lone surrogates, and characters that reverse the text direction.
 UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 WITHOUT_END = ("input",)
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def escaped(text: str) -> Markup:
-    """Text of anybody's as HTML that shows it."""
+    """Escape untrusted text as HTML."""
     return text if isinstance(text, Markup) else Markup(html.escape(UNWANTED.sub("\ufffd", text)))
 
 
 def joined(*parts: str) -> Markup:
-    """Parts one after the other, those that are not HTML escaped."""
+    """Join parts, escaping those that are not `Markup`."""
     return Markup("".join(map(escaped, parts)))
 
 
 def tag(name: str, *children: str, **attributes: str | float | bool | None) -> Markup:
-    """An element; `class_` is its class, `text_anchor` its text-anchor, and what is None or False is left out."""
+    """Build an element; `class_` is its class, `text_anchor` its text-anchor. None and False are omitted."""
     given = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -42,17 +42,17 @@ def tag(name: str, *children: str, **attributes: str | float | bool | None) -> M
 
 
 def number(value: float) -> str:
-    """A coordinate, no longer than it need be."""
+    """Format a coordinate without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def percent(value: float) -> str:
-    """A coordinate as a share of the whole."""
+    """Format a coordinate as a percentage."""
     return f"{number(value)}%"
 
 
 def table(headings: list[str], rows: list[list[str]], *, numeric: set[int] | None = None, class_: str = "") -> Markup:
-    """A table; `numeric` columns stand right. On a narrow screen rows become lists: so cells know their heading."""
+    """Build a table; `numeric` columns are right-aligned. Cells carry their heading for display as a list."""
     right = numeric or set()
 
     def cell(kind: str, at: int, content: str) -> Markup:
@@ -67,7 +67,7 @@ def table(headings: list[str], rows: list[list[str]], *, numeric: set[int] | Non
 
 
 def facts_table(title: str, facts: Mapping[str, str]) -> str:
-    """Show facts by name as a small table, as a notebook displays an object."""
+    """Format facts by name as a small HTML table, as a notebook displays an object."""
     plain, left = "border: 0; background: none", "text-align: left; padding: 0 1.2em 0 0"
     rows = [
         tag("tr", tag("td", name, style=f"{plain}; {left}; opacity: .7"), tag("td", fact, style=f"{plain}; {left}"))
@@ -78,5 +78,5 @@ def facts_table(title: str, facts: Mapping[str, str]) -> str:
 
 
 def pill(text: str, kind: str) -> Markup:
-    """A word in a coloured field: kinds are good, fair, bad and plain."""
+    """Build a word in a colored box; `kind` is good, fair, bad or plain."""
     return tag("span", text, class_=f"pill {kind}")

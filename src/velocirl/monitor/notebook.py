@@ -1,6 +1,6 @@
-"""Training as a person sees it in a notebook: one output that is exchanged, of plain HTML and SVG.
+"""Progress display in a notebook: one output of plain HTML and SVG, updated in place.
 
-It needs neither widgets nor scripts, so that every front end shows it: Jupyter's, VS Code's and Colab's.
+It needs neither widgets nor scripts, so every front end can show it: Jupyter, VS Code and Colab.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from velocirl.runs.metrics import EVALUATION, RETURN
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-GAP = " · "  # between two items of a line, where HTML would make one blank of several
-REFRESH = 0.5  # seconds between two pictures: each travels to a browser
-WIDTH, HEIGHT, MARGIN = 420.0, 130.0, 54.0  # of the curve, and what its figures take of the width
+GAP = " · "  # between two items of a line, as HTML collapses repeated spaces
+REFRESH = 0.5  # seconds between two updates: each is sent to a browser
+WIDTH, HEIGHT, MARGIN = 420.0, 130.0, 54.0  # of the curve, and the width of its labels
 BLUE = "#3a7ac4"
 FRAME = "max-width: 52em; padding: .4em .1em; line-height: 1.5; font-variant-numeric: tabular-nums"
 FAINT = "opacity: .7; font-size: .9em"
@@ -29,7 +29,7 @@ CELL = "border: 0; padding: 0 1.2em 0 0; text-align: {}; background: none"
 
 
 class NotebookDisplay(Watcher):
-    """Shows how training goes in the output of the cell that trains."""
+    """Progress display in the output of the notebook cell that trains."""
 
     def __init__(
         self, ending: Ending | None = None, resources: ResourceReader | None = None, *, after: float = 0.0
@@ -39,29 +39,29 @@ class NotebookDisplay(Watcher):
 
         self._display = display
         self._handle: Any = None
-        self._parts: list[Markup] = []  # those of the last picture
+        self._parts: list[Markup] = []  # of the last update
         self._compiled = ""  # how long compiling took
 
     @property
     def every(self) -> float:
-        """Seconds between two pictures."""
+        """Seconds between two updates."""
         return REFRESH
 
     def say_compiling(self) -> None:
-        """Say so where the pictures will be."""
+        """Show that code is being compiled."""
         self._put([tag("div", COMPILING, " ...", style=FAINT)], COMPILING)
 
     def say_compiled(self, seconds: float | None) -> None:
-        """Say how long it took below the pictures."""
+        """Store how long compiling took, to be shown below the curve."""
         self._compiled = "" if seconds is None else f"compiled for this processor in {seconds:.1f} s, once"
 
     def open(self, agent: Agent) -> None:
-        """Show the first picture."""
+        """Show the first output."""
         self.watch_gpu(agent)
         self.draw(agent)
 
     def draw(self, agent: Agent) -> None:
-        """Exchange the picture."""
+        """Update the output."""
         goal, said = agent.goal, self.progress(agent)
         assert goal is not None  # noqa: S101 - in training there is one
         share = goal.progress(agent.steps)
@@ -75,13 +75,13 @@ class NotebookDisplay(Watcher):
         self._put(parts, f"{agent.source.id} {agent.name}: {said}")
 
     def say_ending(self, lines: list[Any]) -> None:
-        """Add the last lines."""
+        """Append the last lines."""
         words = [line.plain for line in lines]
         if words:
             self._put([*self._parts, *(tag("div", line) for line in words)], "\n".join(words))
 
     def close(self) -> None:
-        """The last picture stays."""
+        """Do nothing: the last output stays."""
 
     def _figures(self, agent: Agent) -> Markup:
         rows = []
@@ -101,7 +101,7 @@ class NotebookDisplay(Watcher):
 
 
 def curve(steps: list[int], returns: list[float | None]) -> Markup:
-    """The learning curve as a small drawing, with its lowest and highest figure; nothing where there is none yet."""
+    """Draw the learning curve as a small SVG, labeled with its lowest and highest value; empty with under 2 points."""
     points = [(x, y) for x, y in zip(steps, returns, strict=True) if y is not None and math.isfinite(y)]
     if len(points) < 2:
         return Markup()

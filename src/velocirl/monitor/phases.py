@@ -1,10 +1,10 @@
-"""Where the time of training goes: seconds by path, in which `update/forward` is a part of `update`."""
+"""Phases of training: seconds by path; `update/forward` is a part of `update`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Parents before their parts, in the order in which they happen.
+# Parents before their parts, in order of execution.
 ORDER = (
     "rollout", "rollout/policy", "rollout/environment", "rollout/buffer",
     "estimate",
@@ -14,18 +14,18 @@ ORDER = (
 
 
 def is_top(path: str) -> bool:
-    """Whether this is a phase of its own, not a part of one."""
+    """Return whether a path is a top-level phase."""
     return "/" not in path
 
 
 def shares(phases: Mapping[str, float]) -> dict[str, float]:
-    """The share of all phases together that each one has, and each part of one."""
+    """Return each phase's fraction of the total time; parts included, but only top-level phases count in the total."""
     total = sum(seconds for path, seconds in phases.items() if is_top(path))
     return {path: seconds / total if total > 0 else 0.0 for path, seconds in phases.items()}
 
 
 def tree_lines(phases: Mapping[str, float]) -> list[tuple[int, str, float, float]]:
-    """Depth, name, seconds and share of all time of each phase, its parts after it; names not known come last."""
+    """Return (depth, name, seconds, fraction of the total) per phase, followed by its parts; unknown names are last."""
     share_of = shares(phases)
     places = {path: place for place, path in enumerate((*ORDER, *(path for path in phases if path not in ORDER)))}
 

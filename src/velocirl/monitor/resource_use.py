@@ -1,4 +1,4 @@
-"""What training takes of the machine: processor, memory and, where it is on one, GPU."""
+"""Resource use of training: processor, memory and, if used, the GPU."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import psutil
 
 from velocirl.monitor.gpu_watch import GPUWatch
 
-EVERY = 1.0  # seconds between two readings; who asks sooner gets the last one again
-TREE_EVERY = 5.0  # seconds after which worker processes that were started since are found
-TREE_EVERY_SLOWLY = 60.0  # the same where all processes of the machine have to be looked at for that
-NOTABLE_LOAD = 0.25  # cores that other programs keep busy, from which on it is shown
+EVERY = 1.0  # seconds between two readings; earlier calls return the last one again
+TREE_EVERY = 5.0  # seconds between searches for new worker processes
+TREE_EVERY_SLOWLY = 60.0  # the same, where a search must inspect all processes of the machine
+NOTABLE_LOAD = 0.25  # cores kept busy by other programs, from which their load is shown
 MOST_PROCESSES = 1024
 PROCESSES = Path("/proc")
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
@@ -24,44 +24,44 @@ Bytes = Annotated[int, msgspec.Meta(ge=0, le=10**18)]
 
 
 class ResourceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Figures of this process and those that it started, worker processes above all.
+    """Resource use of this process and its child processes, mainly workers.
 
-    Other ranks of an MPI job are not among them. Memory that processes share is counted for each that uses it. The
-    GPU's figures are those of the whole device, whoever uses it.
+    Other ranks of an MPI job are excluded. Memory shared between processes counts for each of them. The GPU's values
+    cover the whole device, including other users.
     """
 
     cpu_percent: Amount  # 100 is one core
     memory_bytes: Bytes  # resident
     gpu_percent: Amount | None = None
     gpu_memory_bytes: Bytes | None = None
-    other_cores: Amount | None = None  # cores, of those that this process may use, that other programs keep busy
+    other_cores: Amount | None = None  # of the cores available to this process, those kept busy by other programs
 
 
 class ResourceReader:
-    """Reads the resources, at most once a second; a reading takes tens of microseconds for each process.
+    """Reader of resource use, at most once a second; a reading takes tens of microseconds per process.
 
-    The first one tells of the processor since this process began, the others since the reading before.
+    The first reading covers the processor time since this process began, later ones the time since the reading before.
     """
 
     def __init__(self) -> None:
         self._own = psutil.Process()
         self._quick = (PROCESSES / "self" / "task" / str(self._own.pid) / "children").exists()
         self._children: dict[int, psutil.Process] = {}
-        self._spent: dict[int, float] = {}  # seconds of the processor, by process
-        self._looked: float | None = None  # when the children were looked for
+        self._spent: dict[int, float] = {}  # seconds of processor time, by process
+        self._looked: float | None = None  # time of the last search for children
         self._read_at: float | None = None
         self._resources: ResourceUse | None = None
-        self._busy = busy_seconds()  # of all programs, when it was read last
-        self._others, self._watched = 0.0, 0.0  # seconds: of other programs, and in which they were watched
+        self._busy = busy_seconds()  # of all programs, at the last reading
+        self._others, self._watched = 0.0, 0.0  # seconds: used by other programs, and observed in total
         self._gpu: GPUWatch | None = None
 
     def watch_gpu(self) -> None:
-        """Ask for the GPU's figures too, in the background; calling it again does nothing."""
+        """Read the GPU too, in the background; further calls do nothing."""
         if self._gpu is None:
             self._gpu = GPUWatch()
 
     def read(self) -> ResourceUse:
-        """The resources of now, or of less than a second ago."""
+        """Return the current resource use, or one less than a second old."""
         now = time.monotonic()
         if self._resources is None or self._read_at is None or now - self._read_at >= EVERY:
             self._resources = self._read(now)
@@ -70,11 +70,11 @@ class ResourceReader:
 
     @property
     def mean_other_cores(self) -> float:
-        """Cores that other programs kept busy, on average over all readings; 0 where there is only one."""
+        """Cores kept busy by other programs, averaged over all readings; 0 if there is only one."""
         return self._others / self._watched if self._watched else 0.0
 
     def close(self) -> None:
-        """Let the GPU be; what was read last stays. Calling it again does nothing."""
+        """Stop reading the GPU; the last values stay. Further calls do nothing."""
         if self._gpu is not None:
             self._gpu.close()
 
@@ -126,13 +126,13 @@ class ResourceReader:
 
 
 def busy_seconds() -> float:
-    """Seconds that the CPUs which this process may use have worked since the machine started, for any program.
+    """Return the seconds that the CPUs available to this process have worked since boot, for any program.
 
-    Time that a hypervisor took counts as work of others.
+    Time taken by a hypervisor counts as work of other programs.
     """
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     return sum(
-        # What guests took is counted among the user's time already.
+        # Guest time is already included in user time.
         sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "guest", "guest_nice"))
         for cpu, times in enumerate(psutil.cpu_times(percpu=True))
         if affinity is None or cpu in affinity
@@ -140,13 +140,13 @@ def busy_seconds() -> float:
 
 
 def _descendants(root: int) -> list[int]:
-    """The processes below one, from the kernel's own lists, without a look at every process of the machine."""
+    """Return the processes below one, from the kernel's own lists, without scanning every process of the machine."""
     found, waiting = [], [root]
     while waiting and len(found) < MOST_PROCESSES:
         tasks = PROCESSES / str(waiting.pop()) / "task"
-        with contextlib.suppress(OSError):  # a process that has ended
+        with contextlib.suppress(OSError):  # the process has ended
             for task in os.listdir(tasks):  # noqa: PTH208 - names are enough, and this is the quickest
-                with contextlib.suppress(OSError):  # a thread that has
+                with contextlib.suppress(OSError):  # the thread has ended
                     children = list(map(int, (tasks / task / "children").read_bytes().split()))
                     found.extend(children)
                     waiting.extend(children)

@@ -1,4 +1,4 @@
-"""From figures to places on a chart: linear and logarithmic scales with round marks."""
+"""Chart scales: linear and logarithmic mappings from values to positions, with round ticks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST = 1e300  # a chart ends where numbers nearly do
+MOST = 1e300  # charts end near the largest floating-point numbers
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps figures from `low` to `high` onto places from `begin` to `end`; what lies outside stands at the edge."""
+    """Mapping of values from `low` to `high` to positions from `begin` to `end`; values outside are clipped."""
 
     low: float
     high: float
@@ -20,7 +20,7 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """The place of a figure."""
+        """Return the position of a value."""
         if math.isnan(value):
             return self.begin
         value = min(max(value, self.low), self.high)
@@ -29,12 +29,12 @@ class Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Round figures on the scale, about so many of them."""
+        """Return round values on the scale, about `about` of them."""
         return _decades(self.low, self.high, about) if self.logarithmic else _round(self.low, self.high, about)
 
 
 def linear(values: Iterable[float], begin: float, end: float, *, zero: bool = False) -> Scale:
-    """A scale that holds all finite values, with a little room, or begins at zero."""
+    """Build a linear scale that contains all finite values, with some margin, or includes zero."""
     finite = [min(max(value, -MOST), MOST) for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     if zero:
@@ -45,7 +45,7 @@ def linear(values: Iterable[float], begin: float, end: float, *, zero: bool = Fa
 
 
 def logarithmic(values: Iterable[float], begin: float, end: float) -> Scale:
-    """A scale from the power of ten below all positive values to the one above them."""
+    """Build a scale from the power of ten below all positive values to the one above them."""
     finite = [min(max(value, 1.0 / MOST), MOST) for value in values if math.isfinite(value) and value > 0.0]
     low = 10.0 ** math.floor(math.log10(min(finite, default=1.0)) + 1e-9)
     high = 10.0 ** math.ceil(math.log10(max(finite, default=10.0)) - 1e-9)
@@ -57,7 +57,7 @@ def _round(low: float, high: float, about: int) -> list[float]:
     if not (math.isfinite(width) and width > 0.0):
         return []
     power = 10.0 ** math.floor(math.log10(width))
-    if power <= 0.0:  # smaller than numbers go
+    if power <= 0.0:  # underflow
         return []
     step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= width * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -1,4 +1,4 @@
-"""Moving pictures in a terminal: cells of two pixels each, of which only those that changed are written."""
+"""Animation in a terminal: cells of two pixels each; only changed cells are written."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from velocirl.engine.lettering import Label
 
 OPEN = "\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J"  # the alternate screen, without a cursor
 CLOSE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-USUAL_SIZE = 80, 24  # of a terminal that does not know
-WIDEST = 160  # columns of a picture
+USUAL_SIZE = 80, 24  # of a terminal that does not report its size
+WIDEST = 160  # columns of an image
 SPACE, BLOCK = map(ord, " ▀")
-PLAIN, INVERTED = -1, -2  # backgrounds that are no color: the terminal's own, and its own exchanged with the text's
-READABLE = 7  # rows of half blocks: letters of this height are painted, smaller ones are the terminal's own
-LEVELS = np.array([0, 95, 135, 175, 215, 255])  # of red, green and blue among 256 colors
+PLAIN, INVERTED = -1, -2  # backgrounds other than colors: the default, and the default swapped with the text color
+READABLE = 7  # rows of half blocks: text of this height is drawn as pixels, smaller text in terminal characters
+LEVELS = np.array([0, 95, 135, 175, 215, 255])  # of red, green and blue in the 256-color palette
 STYLED = re.compile(r"\x1b\[([0-9;]*)m|\x1b\[[0-9;?]*[A-Za-z]")
 
-Picture = NDArray[np.uint8] | Canvas | str  # (height, width, 3), with its texts, or lines of characters
+Picture = NDArray[np.uint8] | Canvas | str  # pixels (height, width, 3), pixels with labels, or lines of characters
 
 
 class _Cells(NamedTuple):
-    """Contents of a terminal, (rows, columns) each; a color is red * 65,536 + green * 256 + blue, or negative."""
+    """Contents of a terminal, each (rows, columns); a color is red * 65,536 + green * 256 + blue, or negative."""
 
     character: NDArray[np.int32]
     text: NDArray[np.int32]
@@ -37,7 +37,7 @@ class _Cells(NamedTuple):
 
 
 class Screen:
-    """A terminal that shows frames: a picture, and lines below it. While it is open, the shell's lines are hidden."""
+    """Terminal that shows frames: an image with lines below it. While it is open, the shell's lines are hidden."""
 
     def __init__(self, stream: IO[str], *, truecolor: bool = True) -> None:
         self._stream, self._truecolor = stream, truecolor
@@ -53,7 +53,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the terminal, as they are now."""
+        """Columns and rows of the terminal at this moment."""
         try:
             columns, rows = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
@@ -61,7 +61,7 @@ class Screen:
         return (columns, rows) if columns and rows else USUAL_SIZE
 
     def show(self, picture: Picture, lines: Sequence[str] = ()) -> int:
-        """Show a frame; returns the number of characters that were written."""
+        """Show a frame; returns the number of characters written."""
         columns, rows = self.size
         cells = _blank((rows, columns))
         room = max(1, rows - len(lines) - 1)
@@ -80,7 +80,7 @@ class Screen:
         self._stream.flush()
 
     def _put_picture(self, cells: _Cells, picture: NDArray[np.uint8] | Canvas, room: int) -> int:
-        """Fill the cells of a picture in the top left corner; returns its rows."""
+        """Fill the cells of an image in the top left corner; returns its number of rows."""
         pixels, labels = (picture.shapes, picture.labels) if isinstance(picture, Canvas) else (picture, [])
         if pixels.ndim == 2:
             pixels = np.repeat(pixels[:, :, None], 3, axis=2)
@@ -93,14 +93,14 @@ class Screen:
         upper, lower = packed[0::2], packed[1::2]
         at = slice(rows), slice(columns)
         cells.background[at] = lower
-        cells.text[at] = np.where(upper == lower, PLAIN, upper)  # a space needs no color of text
+        cells.text[at] = np.where(upper == lower, PLAIN, upper)  # a space needs no text color
         cells.character[at] = np.where(upper == lower, SPACE, BLOCK)
         for label in labels:
             self._put_label(cells, label, columns / width, rows / height, (rows, columns))
         return rows
 
     def _put_label(self, cells: _Cells, label: Label, across: float, down: float, size: tuple[int, int]) -> None:
-        """Write a text over a picture of this size in the terminal's own characters, as long as there is room."""
+        """Write a label over an image of this size in terminal characters, as far as it fits."""
         color, (rows, columns) = int(self._packed(np.array(label.color))), size
         for row, text in enumerate(label.text.split("\n"), int(label.y * down)):
             start = round(label.x * across - label.share * len(text))
@@ -109,20 +109,20 @@ class Screen:
                     cells.character[row, column], cells.text[row, column] = ord(character), color
 
     def _packed(self, colors: NDArray[Any]) -> NDArray[np.int32]:
-        """Colors (..., 3) as one number each: their bytes, or their place among 256."""
+        """Encode colors (..., 3) as one number each: packed bytes, or an index into the 256-color palette."""
         colors = colors.astype(np.int32)
         return colors @ np.array([65536, 256, 1], np.int32) if self._truecolor else _of_256(colors)
 
     def _difference(self, cells: _Cells) -> str:
         """Return the text to write so that the terminal shows these cells."""
         before = self._shown
-        if before is None or before.text.shape != cells.text.shape:  # the first frame, or another size
+        if before is None or before.text.shape != cells.text.shape:  # the first frame, or a changed size
             before = _blank(cells.text.shape)
             written = ["\x1b[0m\x1b[2J"]
         else:
             written = []
         differs = np.logical_or.reduce([one != other for one, other in zip(cells, before, strict=True)])
-        space = (cells.character == SPACE) & (cells.background == PLAIN)  # shorter than to move the cursor across it
+        space = (cells.character == SPACE) & (cells.background == PLAIN)  # shorter than moving the cursor across it
         differs[:, 1:-1] |= differs[:, :-2] & space[:, 1:-1] & differs[:, 2:]
         changed = np.flatnonzero(differs)
         columns, following, text, background = cells.text.shape[1], -1, PLAIN, PLAIN
@@ -146,7 +146,7 @@ class Screen:
         return "".join([*written, "\x1b[0m"]) if written else ""
 
     def _color(self, ground: int, color: int) -> str:
-        """The code of a color: 38 for text, 48 for what is behind it."""
+        """Return the code of a color; `ground` is 38 for text and 48 for the background."""
         if color == PLAIN:
             return str(ground + 1)
         if not self._truecolor:
@@ -159,7 +159,7 @@ def _blank(size: tuple[int, ...]) -> _Cells:
 
 
 def _put_text(cells: _Cells, text: str, room: int) -> int:
-    """Fill cells with lines of characters; what has a background of its own is inverted. Returns their rows."""
+    """Fill cells with lines of characters; cells with a background are inverted. Returns the number of lines."""
     lines, background = text.split("\n")[:room], PLAIN
     for row, line in enumerate(lines):
         column = place = 0
@@ -176,7 +176,7 @@ def _put_text(cells: _Cells, text: str, room: int) -> int:
 
 
 def _put_line(cells: _Cells, row: int, text: str, start: int = 0, background: int = PLAIN) -> int:
-    """Fill the cells of a row from a column on, as long as there is room; returns the number of characters."""
+    """Fill the cells of a row from a column on, as far as the text fits; returns the number of characters."""
     fits = [one if _is_narrow(one) else "?" for one in text[: max(0, cells.text.shape[1] - start)]]
     at = row, slice(start, start + len(fits))
     cells.character[at] = list(map(ord, fits))
@@ -190,7 +190,7 @@ def _is_narrow(character: str) -> bool:
 
 
 def _of_256(colors: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The numbers of the nearest of 256 colors, in their cube or among the grays; colors are (..., 3)."""
+    """Return the palette index of the nearest of 256 colors, from the cube or the grays; colors are (..., 3)."""
     steps = np.abs(colors[..., None] - LEVELS).argmin(-1)
     gray = np.clip((colors.mean(-1) - 3) // 10, 0, 23).astype(np.int32)
     off_cube = ((LEVELS[steps] - colors) ** 2).sum(-1)

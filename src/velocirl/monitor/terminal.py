@@ -1,7 +1,7 @@
-"""Terminal detection: whether a person sees what a stream writes.
+"""Terminal detection: whether a user sees the output of a stream.
 
-Open MPI gives the standard output of every rank a pseudo-terminal of its own, whatever its own output is, such as the
-pipe of `mpirun ... | tail`. In a rank the output of the launcher decides.
+Open MPI gives the standard output of every rank its own pseudo-terminal, even if its own output is a pipe, as in
+`mpirun ... | tail`. For a rank, the launcher's output decides.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RANK = "OMPI_COMM_WORLD_RANK"  # Open MPI sets it; other launchers give ranks pipes, or the terminal itself
+RANK = "OMPI_COMM_WORLD_RANK"  # set by Open MPI; other launchers give ranks pipes, or the terminal itself
 
 
-# What ipykernel sets for the commands that a notebook starts as `!velocirl train`, which have a pseudo-terminal.
+# Variables that ipykernel sets for commands started as `!velocirl train`, which have a pseudo-terminal.
 KERNEL, KERNEL_SETS = "JPY_PARENT_PID", {"TERM": "xterm-color", "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
 def started_by_notebook() -> bool:
-    """Return whether a notebook started this command: it shows lines, and would show what moves as control codes."""
+    """Return whether a notebook started this command: it shows lines, but prints control codes as text."""
     return KERNEL in os.environ or all(os.environ.get(name) == value for name, value in KERNEL_SETS.items())
 
 
@@ -33,20 +33,20 @@ def is_terminal(stream: Any) -> bool:
             return True
         status = os.fstat(stream.fileno())
         return _launcher_has_terminal(stream.fileno(), status.st_dev, status.st_ino)
-    except (AttributeError, OSError, ValueError):  # there is no stream, or it is closed
+    except (AttributeError, OSError, ValueError):  # the stream is missing or closed
         return False
 
 
 def in_terminal() -> bool:
-    """Return whether a terminal shows what is printed."""
+    """Return whether stdout is shown in a terminal."""
     return is_terminal(sys.stdout)
 
 
 @cache
 def _launcher_has_terminal(descriptor: int, device: int, inode: int) -> bool:
-    """Return whether the launcher's stream is a terminal: that of the nearest ancestor whose stream is another file.
+    """Return whether the launcher's stream is a terminal; the launcher is the nearest ancestor with a different stream.
 
-    False where the system does not say which files other processes have open (macOS).
+    Returns False where the files of other processes cannot be read (macOS).
     """
     import psutil
 

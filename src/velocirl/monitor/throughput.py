@@ -1,18 +1,18 @@
-"""How fast updates come and who waits for whom: what changed from one report of a learner to the next."""
+"""Throughput of updates and waiting times, between two reports of a learner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-EPOCH = 1000  # updates that are called an epoch where there is no other: by their time, machines are compared
-TIME = "time/"  # before the names of metrics that differ from run to run
+EPOCH = 1000  # updates counted as an epoch: their time compares machines
+TIME = "time/"  # prefix of metrics that differ from run to run
 BATCHES, EPOCH_SECONDS = "batches_per_second", "epoch_seconds"
-# The ends of names: of a gauge, of the share of the time that it comes to, and of the metric that says so.
+# Suffixes of names: of a gauge, of the derived fraction of the time, and of the metric for it.
 WAITED, SHARE, WAITING = "/waiting_seconds", "/waiting_share", "_waiting"
 
 
 class Throughput:
-    """Rates between the reports of one call of `learn`, whose clock begins at nothing each time."""
+    """Rates between the reports of one call of `learn`, whose clock starts at zero each time."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0
@@ -20,9 +20,9 @@ class Throughput:
         self._waited: dict[str, float] = {}
 
     def figures(self, elapsed: float, updates: int, gauges: Mapping[str, float]) -> dict[str, float | None]:
-        """Batches per second, seconds of an epoch, and the share of the time that each side waited for the other.
+        """Return batches per second, seconds per epoch, and the fraction of the time that each side waited.
 
-        `gauges` has the seconds of waiting so far. Of the first report, nothing is known.
+        `gauges` contains the seconds of waiting so far. The first report returns no metrics.
         """
         waited = {name: value for name, value in gauges.items() if name.endswith(WAITED)}
         since = elapsed - (self._elapsed if elapsed > self._elapsed else 0.0)
@@ -42,7 +42,7 @@ class Throughput:
 
 
 def as_gauges(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """The same figures among metrics, as gauges."""
+    """Return these metrics as gauges."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         short = name.removeprefix(TIME)

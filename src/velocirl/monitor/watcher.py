@@ -1,4 +1,4 @@
-"""Whoever shows training to a person: when there is something to show, and what is known of it then."""
+"""Base class of progress displays: when to show something, and the values to show."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from velocirl.runs.metrics import EVALUATION, RETURN
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-Ending = Callable[[Any, float], list[Any]]  # of the agent and the seconds: lines of rich's Text
-MOST_POINTS = 1024  # of the curve that is shown; when there are more, every second one is forgotten
-LENGTH, EPISODE = "rollout/ep_len_mean", "episode/"  # before the names of what an environment reports
-FIGURES = {  # in their order, by what a person calls them
+Ending = Callable[[Any, float], list[Any]]  # from agent and seconds: lines of rich's Text
+MOST_POINTS = 1024  # of the displayed curve; beyond it, every second point is dropped
+LENGTH, EPISODE = "rollout/ep_len_mean", "episode/"  # prefix of what an environment reports
+FIGURES = {  # label of each metric, in display order
     RETURN: "return",
     EVALUATION: "evaluation",
     LENGTH: "episode length",
@@ -46,65 +46,65 @@ FIGURES = {  # in their order, by what a person calls them
 }
 COMPILING = "compiling for this processor, once"
 WARM_UP = "random actions, nothing is learnt yet"
-SPEED_OVER = 5.0  # seconds, by which it is told how long training will take: it slows down when learning begins
+SPEED_OVER = 5.0  # seconds over which the speed is measured for the remaining time: learning slows training down
 
 
 class Watcher(Callback):
-    """Shows how training goes; subclasses say how. An iteration after which nothing is due costs next to nothing.
+    """Base class of progress displays; subclasses render. An iteration without an update costs almost nothing.
 
-    `ending` gives the lines that are shown when training is over. `resources` is given where somebody else reads them
-    too. Nothing is shown of what is over within `after` seconds.
+    `ending` returns the lines to show when training is over. Pass `resources` if another object reads them too. Nothing
+    is shown if training is over within `after` seconds.
     """
 
     def __init__(
         self, ending: Ending | None = None, resources: ResourceReader | None = None, after: float = 0.0
     ) -> None:
         self.after = after
-        self.shown = False  # whether a picture is there
+        self.shown = False  # whether something is displayed
         self.steps: list[int] = []  # of the curve
         self.returns: list[float | None] = []
         self._ending = ending
         self._resources = ResourceReader() if resources is None else resources
-        self._asked: float | None = None  # when training was asked for
+        self._asked: float | None = None  # when training was requested
         self._cached: set[Any] = set()
         self._timer: threading.Timer | None = None
-        self._compiling = False  # whether it is said that it compiles
+        self._compiling = False  # whether compiling is displayed
         self._began = self._due = 0.0
-        self._skip = 1  # every so many iterations give a point of the curve
+        self._skip = 1  # every N iterations give a point of the curve
         self._evaluation: float | None = None
-        self._seen: deque[tuple[float, int]] = deque()  # times and steps, of the last seconds
+        self._seen: deque[tuple[float, int]] = deque()  # times and steps of the last seconds
 
     @property
     @abstractmethod
     def every(self) -> float:
-        """Seconds between two pictures."""
+        """Seconds between two updates of the display."""
 
     @abstractmethod
     def open(self, agent: Agent) -> None:
-        """Make room for pictures."""
+        """Open the display."""
 
     @abstractmethod
     def draw(self, agent: Agent) -> None:
-        """Show how it stands."""
+        """Show the current state."""
 
     @abstractmethod
     def say_compiling(self) -> None:
-        """Say that it compiles; this may be called by another thread."""
+        """Show that code is being compiled; another thread may call this."""
 
     @abstractmethod
     def say_compiled(self, seconds: float | None) -> None:
-        """It no longer compiles; say how long it took, where something was compiled."""
+        """Show that compiling is done; `seconds` is its duration, or None if nothing was compiled."""
 
     @abstractmethod
     def say_ending(self, lines: list[Any]) -> None:
-        """Say how it ended."""
+        """Show the last lines."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the place back; calling it again does nothing."""
+        """Close the display; further calls do nothing."""
 
     def prepare(self, agent: Agent) -> None:  # noqa: ARG002 - a callback's signature
-        """Say that it compiles, once that takes a while."""
+        """Show that code is being compiled, once that has taken a while."""
         self._asked, self._cached = time.perf_counter(), cached_files()
         if self.after > 0.0:
             self._timer = threading.Timer(self.after, self._say_compiling)
@@ -114,7 +114,7 @@ class Watcher(Callback):
             self._say_compiling()
 
     def start(self, agent: Agent) -> None:
-        """Show the first picture, or wait until there is something to see."""
+        """Show the first frame, or wait until one is due."""
         self._end_compiling()
         self.shown = False
         self._began = time.perf_counter()
@@ -125,7 +125,7 @@ class Watcher(Callback):
             self._open(agent)
 
     def step(self, agent: Agent) -> bool | None:
-        """Note the figures, and show them where it is time."""
+        """Store the metrics, and show them if that is due."""
         metrics = agent.metrics
         if agent.iterations % self._skip == 0:
             self._note(agent.steps, metrics.get(RETURN))
@@ -135,29 +135,29 @@ class Watcher(Callback):
         if now < self._due:
             return None
         self._show(agent)
-        # Drawing may take its time, on a slow terminal, but training gets most of it.
+        # Drawing may be slow on some terminals, but training gets most of the time.
         self._due = max(now + self.every, now + 10 * (time.perf_counter() - now))
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Show the last figures and the ending."""
+        """Show the last metrics and the ending."""
         if self.shown or self.after <= 0.0:
             self._show(agent)
             self.say_ending([] if self._ending is None else self._ending(agent, time.perf_counter() - self._began))
         self.end()
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
-        """Leave the last picture as it is."""
+        """Close the display, leaving its last frame."""
         self.end()
 
     def end(self) -> None:
-        """Give the place back, whatever is there; calling it again does nothing."""
+        """Close the display and stop all helpers; further calls do nothing."""
         self._end_compiling()
         self.close()
         self._resources.close()
 
     def speed(self, agent: Agent) -> float:
-        """Steps per second of the last seconds."""
+        """Return the steps per second over the last seconds."""
         now = time.perf_counter()
         self._seen.append((now, agent.steps))
         while len(self._seen) > 2 and self._seen[1][0] < now - SPEED_OVER:
@@ -166,40 +166,40 @@ class Watcher(Callback):
         return (agent.steps - steps) / max(now - then, 1e-9)
 
     def progress(self, agent: Agent) -> str:
-        """How far it is, how fast, and how long it will take: 50k of 100k steps   1.2M/s   3.1 s left."""
+        """Format steps done, speed and remaining time: 50k of 100k steps   1.2M/s   3.1 s left."""
         goal, rate = agent.goal, self.speed(agent)
         assert goal is not None  # noqa: S101 - in training there is one
         left = say_seconds(max(goal.stop - agent.steps, 0) / rate) if rate else "?"
         return f"{say_count(agent.steps)} of {say_count(goal.stop)} {agent.counted}   {say_rate(agent)}   {left} left"
 
     def figures(self, agent: Agent) -> Iterator[tuple[str, str, str]]:
-        """The name, the words and the key of each figure that there is."""
+        """Yield label, formatted value and key of each available metric."""
         for key, name in figures_of(agent.metrics):
             value = self._evaluation if key == EVALUATION else agent.metrics.get(key)
             if value is not None:
                 yield name, say_value(value), key
 
     def phases(self, agent: Agent) -> list[str]:
-        """Where the time goes."""
+        """Format the fractions of the time per phase."""
         if not agent.metrics:
             return ["starting"]
         return [WARM_UP] if warms_up(agent) else say_phases(phase_shares(agent.metrics))
 
     def machine(self, agent: Agent) -> list[str]:
-        """What training takes of the machine, and what it says of itself."""
+        """Format resource use and gauges."""
         gauges = [say_gauge(name, value) for name, value in gauges_of(agent).items()]
         return [*say_resources(self._resources.read()), *gauges]
 
     def other_programs(self) -> str | None:
-        """Return how many cores other programs keep busy, where that is notable."""
+        """Format how many cores other programs keep busy; None if that is not notable."""
         return say_others(self._resources.read())
 
     def advice(self, agent: Agent) -> list[str]:
-        """What would make it faster, where one side starves."""
+        """Return advice for faster training, if one side waits for the other."""
         return [] if warms_up(agent) else advise(gauges_of(agent), phase_shares(agent.metrics), self._resources.read())
 
     def watch_gpu(self, agent: Agent) -> None:
-        """Let the GPU be among the resources, where it is used."""
+        """Include the GPU in the resources, if it is used."""
         if trains_on_cuda(agent):
             self._resources.watch_gpu()
 
@@ -234,7 +234,7 @@ class Watcher(Callback):
 
 
 def figures_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The figures that are shown, by what a person calls them; after the length of episodes, what they report."""
+    """Yield key and label of the metrics to show; those of the environment follow the episode length."""
     for key, name in FIGURES.items():
         yield key, name
         if key == LENGTH:
@@ -243,15 +243,15 @@ def figures_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def say_value(value: float) -> str:
-    """A figure; what is counted has no decimals."""
+    """Format a value; an integer is a count and has no decimals."""
     return say_count(value) if isinstance(value, int) else say_figure(value)
 
 
 def say_rate(agent: Agent) -> str:
-    """The speed since training began."""
+    """Format the speed since training began."""
     return f"{say_count(float(agent.metrics.get('time/fps') or 0.0))}/s"
 
 
 def warms_up(agent: Agent) -> bool:
-    """Whether the agent only fills its memory so far."""
+    """Return whether the agent still fills its replay buffer without updates."""
     return agent.metrics.get("train/n_updates") == 0

@@ -1,4 +1,4 @@
-"""Figures of training in few characters, as terminals show them."""
+"""Compact formatting of metrics for terminals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from velocirl.runs.intervals import exact_share
 UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 GAP = "   "  # between two items of a line
-LEAST_SHARE = 0.005  # of the time, of a part that is named
-# The ends of a gauge's name that say what it is.
+LEAST_SHARE = 0.005  # smallest fraction of the time of a part that is listed
+# Suffixes of a gauge's name that state its unit.
 SECONDS, BYTES_END, SHARE, RATE = "seconds", "bytes", "share", "per second"
 
 
 def say_count(value: float) -> str:
-    """A number in few characters: 950, 12.3k, 1.2M."""
+    """Format a number compactly: 950, 12.3k, 1.2M."""
     for unit, letter in UNITS:
         if abs(value) >= 0.9995 * unit:
             return f"{value / unit:.3g}{letter}"
@@ -27,18 +27,18 @@ def say_count(value: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count and what is counted: "1 run", "1,200 runs", "2 copies"."""
+    """Format a count with its noun: "1 run", "1,200 runs", "2 copies"."""
     ending = word if count == 1 else f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
     return f"{count:,} {ending}"
 
 
 def averaged(episodes: int) -> str:
-    """Say over how many episodes a mean goes."""
+    """Format the number of episodes behind a mean."""
     return "of one episode" if episodes == 1 else f"the mean of {episodes} episodes"
 
 
 def say_figure(value: float) -> str:
-    """A figure of training in few characters: 475.2, -0.0031, 1.0e-05."""
+    """Format a metric compactly: 475.2, -0.0031, 1.0e-05."""
     size = abs(value)
     if size == 0.0 or not math.isfinite(value):
         return f"{value:g}"
@@ -48,7 +48,7 @@ def say_figure(value: float) -> str:
 
 
 def say_seconds(seconds: float) -> str:
-    """A time in few characters: 0.8 s, 42 s, 3:05, 1:02:03."""
+    """Format a duration compactly: 0.8 s, 42 s, 3:05, 1:02:03."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 59.5:
@@ -59,7 +59,7 @@ def say_seconds(seconds: float) -> str:
 
 
 def say_bytes(count: float) -> str:
-    """An amount of memory in few characters: 512 B, 350 MB, 1.25 GB."""
+    """Format an amount of memory compactly: 512 B, 350 MB, 1.25 GB."""
     for unit, letters in BYTES:
         if count >= 0.9995 * unit:
             return f"{count / unit:.3g} {letters}"
@@ -67,7 +67,7 @@ def say_bytes(count: float) -> str:
 
 
 def say_resources(resources: ResourceUse) -> list[str]:
-    """What training takes of the machine: CPU 180%, memory 350 MB."""
+    """Format resource use: CPU 180%, memory 350 MB."""
     said = [f"CPU {resources.cpu_percent:.0f}%", f"memory {say_bytes(resources.memory_bytes)}"]
     if resources.gpu_percent is not None:
         said.append(f"GPU {resources.gpu_percent:.0f}%")
@@ -78,13 +78,13 @@ def say_resources(resources: ResourceUse) -> list[str]:
 
 
 def say_others(resources: ResourceUse) -> str | None:
-    """Format the load of other programs: other programs 1.0 cores; None where it is not notable."""
+    """Format the load of other programs: other programs 1.0 cores; None if it is not notable."""
     others = resources.other_cores or 0.0
     return f"other programs {others:.1f} cores" if others >= NOTABLE_LOAD else None
 
 
 def say_gauge(name: str, value: float) -> str:
-    """A gauge in words: queue/length is queue length 1, waiting_seconds is waiting 2.5 s."""
+    """Format a gauge: queue/length as queue length 1, waiting_seconds as waiting 2.5 s."""
     words = printable(name).replace("/", " ").replace("_", " ")
     if words.endswith(SECONDS):
         return f"{words.removesuffix(SECONDS).rstrip()} {say_seconds(max(value, 0.0))}".lstrip()
@@ -98,7 +98,7 @@ def say_gauge(name: str, value: float) -> str:
 
 
 def say_phases(shares: Mapping[str, float]) -> list[str]:
-    """Where the time goes: each phase, and in brackets its parts that are worth mentioning."""
+    """Format the phases' fractions of the time, each with its notable parts in parentheses."""
     said: list[str] = []
     parts: list[list[str]] = []
     for depth, name, share, _ in tree_lines(shares):
@@ -112,7 +112,7 @@ def say_phases(shares: Mapping[str, float]) -> list[str]:
 
 
 def in_lines(items: Sequence[str], width: int) -> str:
-    """Items side by side, as many in a line as fit."""
+    """Arrange items side by side, as many per line as fit."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(GAP) + len(item) <= width:
@@ -123,7 +123,7 @@ def in_lines(items: Sequence[str], width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without anything that a terminal would obey: control characters are spelled out."""
+    """Escape control characters, so that a terminal prints them instead of executing them."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
@@ -135,7 +135,7 @@ def say_count_of(count: int, episodes: int) -> str:
 
 
 def say_percent(value: float, rounded: Callable[[float], float] = round) -> str:
-    """Format a share with at least two digits that count: 16.6%, 0.74%, 0%; ends of intervals are rounded outward."""
+    """Format a fraction with at least two significant digits: 16.6%, 0.74%, 0%; interval ends are rounded outward."""
     percent = 100.0 * value
     if percent in (0.0, 100.0):
         return f"{percent:.0f}%"

@@ -1,1 +1,1 @@
-"""Networks: activations, initialisers, and heads that turn outputs into actions."""
+"""Networks: activations, initializers, and heads that turn outputs into actions."""

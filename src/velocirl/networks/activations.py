@@ -1,6 +1,6 @@
-"""Activation functions as scalar functions: the value, and the slope from what the forward pass has at hand.
+"""Activation functions as scalar functions: value, and slope from the quantities kept by the forward pass.
 
-The comparisons are so placed that a NaN passes through every value, where the guard against them can find it.
+Comparisons are ordered so that a NaN passes through every value, where the NaN guard can find it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Activation(NamedTuple):
     name: str
     value: Callable[[Any], Any]
     slope: Callable[[Any, Any], Any]
-    needs_input: bool  # whether the slope reads x; where it reads only y, the forward pass need not keep x
-    gain: float  # what initial weights are multiplied by, so that signals keep their size from layer to layer
+    needs_input: bool  # whether the slope reads x; if it reads only y, the forward pass need not keep x
+    gain: float  # factor of initial weights that preserves the size of signals from layer to layer
 
 
 def activation_from(name: str) -> Activation:
-    """The activation of a name."""
+    """Return the activation of a name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}{nearest(name, ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -66,7 +66,7 @@ def _gelu_slope(x, y):  # noqa: ARG001
 
 
 def _sigmoid(x):
-    # With the exponential of the negative side only, which cannot overflow.
+    # Only the exponential of the negative side, which cannot overflow.
     small = exp(-abs(x))
     return (small if x < 0.0 else 1.0) / (1.0 + small)
 

@@ -1,8 +1,8 @@
-"""The narrow layers of a network on a GPU: the first, which reads a few numbers, and the last, which gives a few.
+"""Narrow layers of a network on a GPU: a first layer with few inputs and a last layer with few outputs.
 
-A product with a side of four wastes a matrix unit and costs a pass through memory for each of its operations: product,
-activation, slope, sums of weights and biases. Here each is one kernel over columns of stretches of rows, with the same
-scalar functions of the activation that the CPU compiles.
+A product with a side of 4 wastes a matrix unit. Product, activation, slope, and sums of weights and biases each cost a
+pass through memory. Here each layer is one kernel over columns of segments of rows, with the activation's scalar
+functions that the CPU compiles too.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from velocirl.engine.targets.cuda_kernels import cuda
 from velocirl.engine.targets.cuda_units import Relauncher, unit_translator
 from velocirl.networks.activations import Activation
 
-NARROW = 8  # numbers that a first layer may read, or a last one give
-THREADS = 524_288  # that keep a large GPU busy
-SHORTEST, LONGEST = 8, 512  # rows that one of them goes through; dividing an index costs as much as several rows
+NARROW = 8  # inputs of a first layer, or outputs of a last one, at most
+THREADS = 524_288  # number of threads that keep a large GPU busy
+SHORTEST, LONGEST = 8, 512  # rows per thread; dividing an index costs as much as several rows
 
 
 class Extent(NamedTuple):
-    """The sizes of a layer at work; unsigned, so that no index needs the test for a negative one."""
+    """Sizes of a layer; unsigned, so that indices need no test for negative values."""
 
-    rows: np.uint64  # of each agent
+    rows: np.uint64  # per agent
     width: np.uint64
-    stretch: np.uint64  # rows whose parts of the sums one thread adds up
-    stretches: np.uint64  # of each agent
+    stretch: np.uint64  # rows whose partial sums one thread computes
+    stretches: np.uint64  # per agent
 
     @property
     def threads(self) -> int:
-        """One for each column of a stretch of rows, of each agent."""
+        """Number of threads: one for each column of each segment of rows, of each agent."""
         return int(self.stretches * self.width)
 
 
 class FirstLayer:
-    """A hidden layer that reads the input, forwards and backwards, each in one kernel and a sum."""
+    """Hidden layer that reads the input; forward and backward are one kernel each, backward with a sum."""
 
     def __init__(self, inputs: int, activation: Activation) -> None:
         self.inputs = inputs
@@ -49,13 +49,13 @@ class FirstLayer:
         self._backward = Relauncher(backward, translator)
 
     def forward(self, inputs: Tensor, weights: Tensor, biases: Tensor, before: Tensor, values: Tensor) -> None:
-        """Write what the layer makes of inputs (agents, rows, inputs)."""
+        """Compute the layer for inputs (agents, rows, inputs), into `before` (pre-activation) and `values`."""
         extent = extent_of(values)
         flat = (inputs.flatten(0, 1), weights, biases, before.flatten(0, 1), values.flatten(0, 1))
         _launch(self._forward, extent.threads * len(values), (*flat, extent))
 
     def backward(self, inputs: Tensor, gradient: Tensor, before: Tensor, values: Tensor) -> Tensor:
-        """The gradient (agents, inputs + 1, width) of weights and then biases, from that of the layer's values."""
+        """Return the gradient (agents, inputs + 1, width) of weights and then biases, given the values' gradient."""
         extent = extent_of(values)
         partial = values.new_empty((len(values), int(extent.stretches), self.inputs + 1, values.shape[-1]))
         flat = (inputs.flatten(0, 1), gradient.flatten(0, 1), before.flatten(0, 1), values.flatten(0, 1))
@@ -64,7 +64,7 @@ class FirstLayer:
 
 
 class LastLayer:
-    """A last layer of few outputs and the activation before it, backwards: one kernel and a sum."""
+    """Backward pass of a last layer with few outputs and the activation before it: one kernel and a sum."""
 
     def __init__(self, outputs: int, column: int, activation: Activation) -> None:
         self.outputs = outputs
@@ -74,9 +74,9 @@ class LastLayer:
     def backward(
         self, output_gradient: Tensor, weights: Tensor, before: Tensor, values: Tensor, delta: Tensor
     ) -> Tensor:
-        """Write the gradient before the activation; gives (agents, outputs + 1, width): of weights, then of biases.
+        """Write the gradient before the activation. Returns (agents, outputs + 1, width): of weights, then of biases.
 
-        The weights' gradient is that of the last layer, transposed; the biases' that of the layer before it.
+        The weights' gradient is the last layer's, transposed; the biases' gradient is the previous layer's.
         """
         extent = extent_of(values)
         partial = values.new_empty((len(values), int(extent.stretches), self.outputs + 1, values.shape[-1]))
@@ -86,16 +86,16 @@ class LastLayer:
 
 
 def add_up(partial: Tensor) -> Tensor:
-    """The sum over stretches: (agents, stretches, ...) to (agents, ...)."""
+    """Sum over segments of rows: (agents, stretches, ...) to (agents, ...)."""
     if len(partial) > 1:
         return partial.sum(1)
-    # As a product with ones, since torch's own sum of tall matrices is three times as slow.
+    # As a product with ones: torch's own sum of tall matrices is three times as slow.
     flat = partial[0].flatten(1)
     return torch.mv(flat.mT, flat.new_ones(len(flat))).view(1, *partial.shape[2:])
 
 
 def extent_of(values: Tensor) -> Extent:
-    """The sizes of a layer whose values are (agents, rows, width)."""
+    """Return the sizes of a layer with values (agents, rows, width)."""
     agents, rows, width = values.shape
     stretch = min(max(agents * rows * width // THREADS, SHORTEST), LONGEST)
     return Extent(*map(np.uint64, (rows, width, stretch, -(-rows // stretch))))
@@ -104,7 +104,7 @@ def extent_of(values: Tensor) -> Extent:
 def first_functions(
     inputs: int, value: Callable[..., Any], slope: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`forward(n, ...)` and `backward(n, ...)`, each for one column of a stretch of rows."""
+    """Compose `forward(n, ...)` and `backward(n, ...)`, each for one column of a segment of rows."""
 
     def forward(n, r, t, given, weights, biases, before, values, extent):  # noqa: ARG001 - as every function of an index
         s, c, _, first, stop = own_part(n, extent)
@@ -138,7 +138,7 @@ def first_functions(
 
 
 def last_function(outputs: int, column: int, slope: Callable[..., Any]) -> Callable[..., Any]:
-    """`backward(n, ...)` for a column of the layer before the last, over a stretch of rows."""
+    """Compose `backward(n, ...)` for a column of the layer before the last, over a segment of rows."""
 
     def backward(n, r, t, output_gradient, weights, values, before, delta, partial, extent):  # noqa: ARG001
         s, c, place, first, stop = own_part(n, extent)
@@ -166,7 +166,7 @@ def last_function(outputs: int, column: int, slope: Callable[..., Any]) -> Calla
 
 
 def own_part(n, extent):
-    """The agent, the column, the place of the sums, and the rows from first to stop, of thread n."""
+    """Return thread n's agent, column, index of the partial sums, and rows from first to stop."""
     place = np.uint64(n) // extent.width
     c = np.uint64(n) - place * extent.width
     s = place // extent.stretches

@@ -1,4 +1,4 @@
-"""The networks that an algorithm declares: what each reads and gives, target networks, and single numbers.
+"""Networks declared by an algorithm: inputs and outputs of each, target networks, and scalars.
 
     networks = {
         "actor": Network("observation", gives=policy),
@@ -7,7 +7,7 @@
         "log_temperature": Number("initial_log_temperature"),
     }
 
-Of which size they are follows from the configuration and the spaces when an agent is made.
+Sizes are derived from configuration and spaces when the agent is created.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from velocirl.networks.mlp import MLP, Chain, Segment
 
 @dataclass(frozen=True)
 class Columns:
-    """Neighbouring columns of an output row. `free` ones depend on no input: they begin at that value."""
+    """Adjacent columns of an output row.
+
+    `free` ones depend on no input: they are parameters with that initial value.
+    """
 
     size: int
-    gain: float = 1.0  # of the initial weights
+    gain: float = 1.0  # gain of the initial weights
     free: float | None = None
 
 
@@ -33,11 +36,11 @@ Groups = Sequence[Sequence[Columns]]
 
 @dataclass(frozen=True)
 class Network:
-    """A network that learns: the fields that it reads side by side, and the groups of columns that it gives.
+    """Trained network: the fields it reads, concatenated, and the groups of columns it outputs.
 
-    `gives(agent)` are groups of columns. Each group has layers of its own, unless `together` names a setting that says
-    otherwise. `setting` names the one by which a torch network can be given in its place. `layer_norm` is whether its
-    hidden layers are normalised where no setting says so; None: no, or as the setting of the network that acts says.
+    `gives(agent)` returns groups of columns. Each group has layers of its own, unless the setting named by `together`
+    is true. `setting` names the setting that accepts a torch network instead. `layer_norm` is the default for layer
+    norms on hidden layers; None: off, or as set for the acting network.
     """
 
     reads: tuple[str, ...]
@@ -60,22 +63,22 @@ class Network:
 
     @property
     def norm_setting(self) -> str:
-        """The setting that says whether its hidden layers are normalised."""
+        """Name of the setting for layer norms on its hidden layers."""
         return "layer_norm" if self.setting == "network" else f"{self.setting}_layer_norm"
 
 
 @dataclass(frozen=True)
 class TargetNetwork:
-    """A copy of a network that follows it slowly; it begins alike."""
+    """Target network: a slowly updated copy of a network, initially equal."""
 
     of: str
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is learnt or computed, saved with the rest; a setting says where it begins.
+    """Learned or computed scalar, saved with the networks; the setting `start` is its initial value.
 
-    With `each`, there is one for each of the labels that this setting lists, and functions see an array of them.
+    With `each`, there is one for each label listed by that setting, and functions receive an array of them.
     """
 
     start: str
@@ -86,7 +89,7 @@ Declared = Network | TargetNetwork | Number
 
 
 def trained(networks: Mapping[str, Declared]) -> dict[str, Network]:
-    """The networks that learn, in their order."""
+    """Return the trained networks, in their order."""
     return {name: one for name, one in networks.items() if isinstance(one, Network)}
 
 
@@ -101,9 +104,9 @@ def native_network(
     layer_norm: bool,
     later: tuple[int, ...] | None = None,
 ) -> MLP:
-    """A multilayer perceptron that gives these groups of columns one after the other.
+    """Return a multilayer perceptron that outputs these groups of columns in order.
 
-    Groups after the first have hidden layers of the widths `later`, where these differ.
+    Groups after the first have hidden layers of the widths `later`, if given.
     """
     column, dealt = 0, []
     for group in groups:

@@ -1,7 +1,7 @@
-"""From an observation to the input row of a network: flat single-precision numbers, or one-hot codes.
+"""Encoding of observations as network inputs: flat single-precision numbers, or one-hot codes.
 
-An observation of a Dict or Tuple is read as its raw row (see `observations`); its input row has the parts one after the
-other.
+An observation of a Dict or Tuple is read as its raw row (see `observations`); its input row has the encoded parts in
+order.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from velocirl.networks.observations import WHOLE_LIMIT, Leaf, is_structured, leaves_of
 
-LIMIT = 10.0  # normalised numbers further out than this say no more than "far out"
-HUGE = 1e12  # bounds at or beyond this, such as 3.4e38, only say that a number is finite: they are no scale
+LIMIT = 10.0  # clip normalized values: further out they carry no more information
+HUGE = 1e12  # larger bounds, such as 3.4e38, only mean that a number is finite: they are no scale
 
 
 class Part(NamedTuple):
-    """Neighbouring inputs that belong together: a leaf of a Dict or Tuple, or all of another space."""
+    """Adjacent inputs that belong together: a leaf of a Dict or Tuple, or all of another space."""
 
-    name: str  # "camera", "arm/left", "0"; "" of a space that is not structured
+    name: str  # "camera", "arm/left", "0"; "" for an unstructured space
     start: int
     size: int
-    shape: tuple[int, ...]  # in which a network sees it
+    shape: tuple[int, ...]  # shape in which a network reads it
 
 
 FIELD = np.dtype(
@@ -38,7 +38,7 @@ FIELD = np.dtype(
 
 
 def encode(raw, table, centre, inverse_scale, into):
-    """Write the input row of a raw observation; gives 0, or NaN where something in it is not finite."""
+    """Write the input row of a raw observation. Returns 0, or NaN if any number is not finite."""
     check = np.float32(0)
     for f in range(len(table)):
         field = table[f]
@@ -61,27 +61,27 @@ def encode(raw, table, centre, inverse_scale, into):
 
 
 class Affine(NamedTuple):
-    """Each input as a function of its number: (number - centre) * scale, clipped to +-limit; codes have no entry."""
+    """Affine form of each input: (number - centre) * scale, clipped to +-limit; codes have no entry."""
 
     centre: NDArray[np.float32]  # (inputs,)
     scale: NDArray[np.float32]  # (inputs,)
-    limit: NDArray[np.float32]  # (inputs,) infinity where nothing is clipped
+    limit: NDArray[np.float32]  # (inputs,) infinity for no clipping
 
 
 class Encoding(NamedTuple):
     """Encoding of one observation as one input row.
 
-    `encode` does it for one row on every device, `encode_rows` for an array of rows, number for number the same. What
-    is written out of it (exports, the first layers of an agent that continues another) is written from `affine`.
+    `encode` computes one row on every device, `encode_rows` an array of rows with equal results. Exports, and the first
+    layers of an agent that continues another, are derived from `affine`.
     """
 
     inputs: int  # the width of the row
     normalises: bool  # whether `encode` uses centre and inverse_scale
     parts: tuple[Part, ...]  # of the row, from left to right
-    table: NDArray[Any]  # (fields,) FIELD, what `encode` goes through
+    table: NDArray[Any]  # (fields,) FIELD, processed by `encode`
 
     def affine(self, centre: Any = 0.0, inverse_scale: Any = 1.0) -> Affine:
-        """The formula of each input; `centre` and `inverse_scale` (inputs,) are those of the normalizer."""
+        """Return the affine form of each input; `centre` and `inverse_scale` (inputs,) come from the normalizer."""
         found = Affine(*(np.full(self.inputs, value, np.float32) for value in (0.0, 1.0, np.inf)))
         centre, inverse_scale = (np.broadcast_to(one, (self.inputs,)) for one in (centre, inverse_scale))
         for field in self.table[self.table["code"] == 0]:
@@ -106,17 +106,17 @@ class Encoding(NamedTuple):
 
     @property
     def pixel_factor(self) -> np.float32:
-        """Factor of image bytes, which is all of their encoding: frames are stored as bytes."""
+        """Scale factor of image bytes, their whole encoding: frames are stored as bytes."""
         (field,) = self.table
         assert not field["code"] and not field["normalised"]  # noqa: S101, PT018 - only raw bytes are stored so
         return np.float32(field["factor"])
 
 
 def encoding_for(space: Space[Any], normalise: bool, *, scale: bool = False) -> Encoding:
-    """The encoding of an observation space. Only numbers are normalised or scaled; codes are not numbers.
+    """Return the encoding of an observation space. Only numbers are normalized or scaled, codes are not.
 
-    Normalised is by what was seen so far, scaled by the bounds of the space, where they are a scale: to -1 at the
-    lowest and 1 at the highest.
+    Normalization uses the running statistics of observations. Scaling uses the bounds of the space if they are a scale:
+    -1 at the lowest and 1 at the highest.
     """
     rows: list[tuple[Any, ...]] = []
     parts: list[Part] = []
@@ -141,7 +141,7 @@ def encoding_for(space: Space[Any], normalise: bool, *, scale: bool = False) -> 
 
 
 def _numbers(leaf: Leaf, start: int, normalise: bool, scale: bool) -> list[tuple[Any, ...]]:
-    """The rows of numbers: one, or one for each where each has a scale of its own."""
+    """Return the table rows of numbers: one row, or one for each number if each has its own scale."""
     space = leaf.space
     if len(leaf.shape) > 4:
         raise ValueError(f"no network reads observations of {len(leaf.shape)} dimensions; flatten them to at most four")
@@ -157,12 +157,12 @@ def _numbers(leaf: Leaf, start: int, normalise: bool, scale: bool) -> list[tuple
 
 
 def are_scale(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which bounds tell the size of a number: both are there, and neither is huge."""
+    """Return which bounds give a scale: both are finite, and neither is huge."""
     return (np.abs(low) < HUGE) & (np.abs(high) < HUGE)
 
 
 def _codes(space: Space[Any]) -> list[tuple[int, int]]:
-    """The options and the first one of each choice that becomes a one-hot code."""
+    """Return the number of options and the first option of each choice that becomes a one-hot code."""
     if isinstance(space, Discrete):
         return [(int(space.n), int(space.start))]
     if isinstance(space, MultiDiscrete):
@@ -174,5 +174,5 @@ def _codes(space: Space[Any]) -> list[tuple[int, int]]:
 
 
 def _factor(space: Space[Any]) -> float:
-    """By what numbers are multiplied: those of pictures are at most 1 then."""
+    """Return the scale factor of numbers; it makes image values at most 1."""
     return 1 / max(int(space.high.max()), 1) if isinstance(space, Box) and space.dtype == np.uint8 else 1.0

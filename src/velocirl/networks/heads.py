@@ -1,8 +1,8 @@
-"""Heads: what a policy network's output row means as a distribution over actions, as scalar functions for one sample.
+"""Heads: the action distribution defined by a policy network's output row, as scalar functions for one sample.
 
-An option that its mask forbids has probability 0, is never drawn and gets no gradient; a mask that forbids everything
-counts as forbidding nothing. Logits are taken as lying within +-1e30, so that infinite ones give no NaN; a NaN itself
-shows in the log-probability, and the action is a legal one even then.
+An option that its mask forbids has probability 0, is never sampled and gets no gradient. A mask that forbids everything
+is ignored. Logits are clipped to +-1e30, so that infinite ones cause no NaN. A NaN logit makes the log-probability NaN,
+and the action is a legal one even then.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ HALF_LOG_TWO_PI = 0.9189385332046727
 
 
 class Head(NamedTuple):
-    """One kind of distribution over actions, for rows of float32 (mask: int8, action: as its type says)."""
+    """Action distribution for rows of float32 (mask: int8, action: `action_dtype`)."""
 
     name: str
-    outputs: int  # columns of the network's output row that belong to the policy, its first ones
+    outputs: int  # columns of the network's output row used by the policy, its first ones
     action_size: int  # entries of an action row
     action_dtype: str
-    counts: tuple[int, ...]  # of the options of each choice; where there are numbers, then how many of them
-    masked: bool  # whether masks are read at all: one entry for each choice
+    counts: tuple[int, ...]  # options of each choice; for continuous actions then the number of these
+    masked: bool  # whether masks are read: one entry for each option
     sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
     mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
-    best: Callable[..., Any]  # (output, mask) -> the option of the highest number, of the first choice
-    draw: Callable[..., Any]  # (mask, rng, action); writes a random action, any legal one as probable as any other
+    best: Callable[..., Any]  # (output, mask) -> the option with the highest value, of the first choice
+    draw: Callable[..., Any]  # (mask, rng, action); writes a random action, uniform over the legal ones
     evaluate: Callable[..., Any]  # (output, mask, action, scratch) -> log-probability, entropy
     # (output, mask, action, policy_weight, entropy_weight, gradient); `gradient` holds the scratch of evaluate, and
     # becomes policy_weight * d log-probability / d output + entropy_weight * d entropy / d output.
     backward: Callable[..., Any]
     divergence: Callable[..., Any]  # (output, old, mask) -> KL(policy of output || policy of old)
     diverge: Callable[..., Any]  # (output, old, mask, weight, gradient); adds weight * d divergence / d output
-    columns: int = 1  # neighbouring outputs whose mean is what an option is worth, such as quantiles
-    # (output, mask, into); writes the probability with which `sample` takes each option. None without choices.
+    columns: int = 1  # adjacent outputs whose mean is the value of an option, such as quantiles
+    # (output, mask, into); writes the probability of each option under `sample`. None without choices.
     probabilities: Callable[..., Any] | None = None
 
     @property
     def numbers(self) -> int:
-        """Entries of an action row that are numbers and no choices, its last ones."""
+        """Number of continuous entries of an action row, its last ones."""
         return self.counts[-1] if self.action_dtype == "float32" else 0
 
     @property
     def options(self) -> int:
-        """Entries of a mask: an output each, the first ones."""
+        """Number of mask entries: one for each logit, the first outputs."""
         return self.outputs - 2 * self.numbers
 
 
 def head_for(action_space: Space[Any], masked: bool) -> Head:
-    """The head of an action space; where `masked`, its choices come with a mask."""
+    """Return the head of an action space; if `masked`, its choices come with a mask."""
     if np.any(getattr(action_space, "start", 0)):
         raise ValueError(f"a head's choices start at 0, those of {action_space} do not; shift them")
     if has_parts(action_space):
@@ -80,7 +80,7 @@ def head_for(action_space: Space[Any], masked: bool) -> Head:
 
 
 def _of_parts(action_space: Space[Any], masked: bool) -> Head:
-    """The head of actions of several parts, in whose rows all choices come first, then all numbers."""
+    """Return the head of composite actions, whose rows have all choices first, then all numbers."""
     try:
         parts = check_parts(action_space)
     except ValueError as error:
@@ -95,30 +95,30 @@ def _of_parts(action_space: Space[Any], masked: bool) -> Head:
 
 
 def categorical(count: int, masked: bool = False) -> Head:
-    """One choice of `count`, from logits."""
+    """Return a head for one choice of `count` options, from logits."""
     return multi_discrete((count,), masked)._replace(name="categorical")
 
 
 def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
-    """Independent choices, from logits one after another: those of the first choice, of the second, and so on."""
+    """Return a head for independent choices, from their concatenated logits in order."""
     counts = tuple(counts)
     if not counts or min(counts) < 1:
         raise ValueError(f"a head needs at least one choice, each of at least one option; got counts {counts}")
     is_free, is_legal = (nothing_is_legal, legal_by_mask) if masked else (always_free, legal_always)
 
     def favourite(output, mask, first, count):
-        """The most probable option, its logit, and whether the mask counts for nothing."""
+        """Return the most probable option, its logit, and whether the mask is ignored."""
         free = is_free(mask, first, count)
         chosen, highest = 0, -2.0 * EXTREME
         for k in range(count):
             logit = bounded(output[first + k])
-            # "Not below or equal" rather than "above": of NaNs too a legal one is taken.
+            # "Not below or equal" rather than "above": with NaNs, a legal option is chosen too.
             if is_legal(mask, first + k, free) and not logit <= highest:
                 chosen, highest = k, logit
         return chosen, highest, free
 
     def weight_of(output, mask, column, highest, free):
-        """The probability of an option, relative to that of the most probable one."""
+        """Return the probability of an option, relative to the most probable one."""
         return exp(bounded(output[column]) - highest) if is_legal(mask, column, free) else 0.0
 
     def sample(output, mask, rng, action):
@@ -130,8 +130,8 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             for k in range(counts[part]):
                 total += weight_of(output, mask, first + k, highest, free)
             threshold = random.uniform(rng) * total
-            # The last option of any weight before the sum passes the threshold: where rounding keeps the sum from
-            # passing it, still one of some weight. No way out of the loop, since nothing predicts where it would be.
+            # The last option of nonzero weight before the sum passes the threshold. If rounding keeps the sum below it,
+            # this is still an option of nonzero weight. No early exit: its branch would be unpredictable.
             below = 0.0
             for k in range(counts[part]):
                 weight = weight_of(output, mask, first + k, highest, free)
@@ -168,7 +168,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             first += counts[part]
 
     def evaluate(output, mask, action, scratch):
-        """Leaves the probabilities in scratch."""
+        """Also leaves the probabilities in scratch."""
         log_probability = 0.0
         entropy = 0.0
         first = 0
@@ -176,7 +176,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             _, highest, free = favourite(output, mask, first, counts[part])
             total = 0.0
             weighted = 0.0
-            for k in range(counts[part]):  # apart from the sums, so that the exponentials can be vectorised
+            for k in range(counts[part]):  # separate from the sums, so that the exponentials can be vectorized
                 scratch[first + k] = weight_of(output, mask, first + k, highest, free)
             for k in range(counts[part]):
                 total += scratch[first + k]
@@ -208,7 +208,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             first += counts[part]
 
     def log_total(output, mask, first, count):
-        """The logarithm of the sum of all weights, the highest logit, and whether the mask counts for nothing."""
+        """Return the logarithm of the sum of all weights, the highest logit, and whether the mask is ignored."""
         _, highest, free = favourite(output, mask, first, count)
         total = 0.0
         for k in range(count):
@@ -216,7 +216,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
         return log(total), highest, free
 
     def divergence_of(output, old, mask, first, count):
-        """The same of one choice, and the numbers by which log p_k - log q_k = (z_k - one) - (z_k of old - other)."""
+        """Return one choice's divergence, and one, other: log p_k - log q_k = (z_k - one) - (z_k of old - other)."""
         total, highest, free = log_total(output, mask, first, count)
         old_total, old_highest, _ = log_total(old, mask, first, count)
         one, other, found = highest + total, old_highest + old_total, 0.0
@@ -226,7 +226,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
         return found, one, other, free
 
     def divergence(output, old, mask):
-        """The sum of p_k (log p_k - log q_k)."""
+        """Return the sum of p_k (log p_k - log q_k)."""
         found = 0.0
         first = 0
         for part in range(len(counts)):
@@ -258,9 +258,9 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
 
 
 def gaussian(size: int) -> Head:
-    """Independent normal numbers, from their means and then the logarithms of their deviations, within [-5, 2].
+    """Return a head of independent normal numbers, from means and then log standard deviations, clipped to [-5, 2].
 
-    The log-probability is that of the number drawn, before a caller clips it to the bounds of the space.
+    The log-probability refers to the sampled number, before a caller clips it to the bounds of the space.
     """
     if size < 1:
         raise ValueError(f"a head needs at least one number; got size {size}")
@@ -271,7 +271,7 @@ def gaussian(size: int) -> Head:
             log_deviation = bounded_log_deviation(output[size + k])
             inverse = exp(-log_deviation)
             action[k] = output[k] + random.normal(rng) / inverse
-            noise = (action[k] - output[k]) * inverse  # of the action as it was rounded
+            noise = (action[k] - output[k]) * inverse  # of the rounded action
             log_probability += normal_log_density(noise, log_deviation)
         return log_probability
 
@@ -287,7 +287,7 @@ def gaussian(size: int) -> Head:
             action[k] = random.uniform(rng, -1.0, 1.0)
 
     def evaluate(output, mask, action, scratch):  # noqa: ARG001
-        """Leaves the standard scores of the action and the inverse deviations in scratch."""
+        """Also leaves the action's standard scores and the inverse standard deviations in scratch."""
         log_probability = 0.0
         entropy = 0.0
         for k in range(size):
@@ -310,7 +310,7 @@ def gaussian(size: int) -> Head:
             gradient[size + k] = returning_slope(log_deviation, slope)
 
     def divergence(output, old, mask):  # noqa: ARG001
-        """The sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, of means m and deviations s; m', s' of old."""
+        """Sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, with means m, std s; m', s' of old."""
         found = 0.0
         for k in range(size):
             log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
@@ -334,12 +334,12 @@ def gaussian(size: int) -> Head:
 
 
 def epsilon_greedy(count: int, masked: bool, epsilon: float) -> Head:
-    """One choice of `count`, from their values: the best, or where one is drawn, a random one with a probability."""
+    """Return a head for one of `count` options by value: the best, or a random one with probability `epsilon`."""
     return by_values(count, masked, epsilon, 1)._replace(name="epsilon_greedy")
 
 
 def by_values(count: int, masked: bool, epsilon: float, columns: int) -> Head:
-    """The same where an option is worth the mean of so many neighbouring columns."""
+    """Return an epsilon-greedy head that values an option by the mean of `columns` adjacent outputs."""
     head = categorical(count, masked)
     draw, is_free, is_legal = head.draw, *((nothing_is_legal, legal_by_mask) if masked else (always_free, legal_always))
 
@@ -348,7 +348,7 @@ def by_values(count: int, masked: bool, epsilon: float, columns: int) -> Head:
         chosen, highest = 0, -2.0 * EXTREME
         for k in range(count):
             worth = bounded(mean_of(output, k, columns))
-            # "Not below or equal" rather than "above": of NaNs too a legal one is taken.
+            # "Not below or equal" rather than "above": with NaNs, a legal option is chosen too.
             if is_legal(mask, k, free) and not worth <= highest:
                 chosen, highest = k, worth
         return chosen
@@ -377,7 +377,7 @@ def by_values(count: int, masked: bool, epsilon: float, columns: int) -> Head:
 
 
 def mean_of(values, option, columns):
-    """The mean of an option's columns."""
+    """Return the mean of an option's columns."""
     total = 0.0
     for k in range(columns):
         total += values[option * columns + k]
@@ -385,21 +385,21 @@ def mean_of(values, option, columns):
 
 
 def bounded(logit):
-    """A logit within +-1e30."""
+    """Clip a logit to +-1e30."""
     return -EXTREME if logit < -EXTREME else (EXTREME if logit > EXTREME else logit)
 
 
 def bounded_log_deviation(value):
-    """A logarithm of a deviation that is neither so small nor so large that gradients explode or vanish."""
+    """Clip a log standard deviation, so that gradients neither explode nor vanish."""
     if value < LOG_DEVIATION_LOW:
         return LOG_DEVIATION_LOW
     return LOG_DEVIATION_HIGH if value > LOG_DEVIATION_HIGH else value
 
 
 def returning_slope(log_deviation, slope):
-    """d(loss)/d(logarithm of a deviation): beyond its bounds only what leads back, so that a free one is never stuck.
+    """Return d(loss)/d(log standard deviation): outside the bounds, only a gradient that leads back inside.
 
-    With no gradient at all there, as of a clamp, a parameter that no state changes could not return.
+    With no gradient at all there, as with a clamp, a state-independent parameter could not return.
     """
     outwards = (log_deviation < LOG_DEVIATION_LOW and slope > 0.0) or (
         log_deviation > LOG_DEVIATION_HIGH and slope < 0.0
@@ -408,22 +408,22 @@ def returning_slope(log_deviation, slope):
 
 
 def normal_log_density(noise, log_deviation):
-    """The logarithm of the density at a standard score."""
+    """Return the log-density at a standard score."""
     return -0.5 * (noise * noise) - log_deviation - HALF_LOG_TWO_PI
 
 
 def always_free(mask, first, count):  # noqa: ARG001 - in place of nothing_is_legal
-    """Without masks, no mask counts."""
+    """Return True: without masks, no mask restricts a choice."""
     return True
 
 
 def legal_always(mask, column, free):  # noqa: ARG001 - in place of legal_by_mask
-    """Without masks, everything is legal."""
+    """Return True: without masks, every option is legal."""
     return True
 
 
 def nothing_is_legal(mask, first, count):
-    """Whether a mask forbids every option of a choice, and so counts for nothing."""
+    """Return whether a mask forbids every option of a choice, and is therefore ignored."""
     legal = 0
     for k in range(count):
         legal |= mask[first + k]
@@ -431,5 +431,5 @@ def nothing_is_legal(mask, first, count):
 
 
 def legal_by_mask(mask, column, free):
-    """Whether an option may be taken."""
+    """Return whether an option may be taken."""
     return free | (mask[column] != 0)

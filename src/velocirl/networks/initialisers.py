@@ -1,6 +1,6 @@
 """Initial weights of a dense layer, stored (inputs, outputs) and applied as `x @ weights`.
 
-Each initialiser is a function `(generator, inputs, outputs, gain)`; the gain is that of the activation that follows.
+Each initializer is a function `(generator, inputs, outputs, gain)`; the gain is the following activation's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float3
 
 
 def initialiser_from(name: str) -> Initialiser:
-    """The initialiser of a name; it refuses layers that are larger than whoever asks for them may have."""
+    """Return the initializer of a name; it raises for layers beyond the memory limit."""
     if name not in INITIALISERS:
         raise ValueError(f"unknown initialiser {name!r}{nearest(name, INITIALISERS)}")
     initialise = INITIALISERS[name]
@@ -31,10 +31,10 @@ def initialiser_from(name: str) -> Initialiser:
 
 
 def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:
-    """Columns (or rows, where there are fewer) at right angles, each of length `gain` (Saxe et al., 2014)."""
+    """Orthogonal columns (or rows, if there are fewer) of length `gain` (Saxe et al., 2014)."""
     normals = generator.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     basis, triangle = np.linalg.qr(normals)
-    # The signs make the matrix uniform among all orthogonal ones, whichever signs the decomposition prefers.
+    # The signs make the matrix uniform among all orthogonal ones, independent of the decomposition's sign convention.
     basis *= np.where(np.diagonal(triangle) < 0, -gain, gain)
     return np.ascontiguousarray(basis if inputs >= outputs else basis.T, np.float32)
 
@@ -45,7 +45,7 @@ def xavier_uniform(generator: np.random.Generator, inputs: int, outputs: int, ga
 
 
 def xavier_normal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:
-    """Normal with the deviation gain sqrt(2 / (inputs + outputs)) (Glorot and Bengio, 2010)."""
+    """Normal with standard deviation gain sqrt(2 / (inputs + outputs)) (Glorot and Bengio, 2010)."""
     return _normal(generator, inputs, outputs, gain * sqrt(2 / (inputs + outputs)))
 
 
@@ -55,12 +55,12 @@ def he_uniform(generator: np.random.Generator, inputs: int, outputs: int, gain: 
 
 
 def he_normal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:
-    """Normal with the deviation gain / sqrt(inputs) (He et al., 2015)."""
+    """Normal with standard deviation gain / sqrt(inputs) (He et al., 2015)."""
     return _normal(generator, inputs, outputs, gain / sqrt(inputs))
 
 
 def zeros(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:  # noqa: ARG001
-    """Nothing but zeros, for a last layer that should start without an opinion."""
+    """Zeros, for a last layer whose initial outputs should be 0."""
     return np.zeros((inputs, outputs), np.float32)
 
 

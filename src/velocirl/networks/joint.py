@@ -1,9 +1,9 @@
-"""The head of actions that are choices and numbers at once: independent of each other, so that logarithms add up.
+"""Head of actions with choices and numbers: they are independent, so log-probabilities add up.
 
     log p(choices, numbers) = log p(choices) + log p(numbers),  and so do entropies
 
-Choices come first, then numbers: their logits before means and logarithms of deviations in an output, their options,
-as whole numbers in single precision, before the numbers in an action.
+Choices come first, then numbers. An output has logits before means and log standard deviations. An action has options,
+as integers in single precision, before the numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def joint(choices: Head, numbers: Head) -> Head:
-    """Choices and numbers, each by their own head."""
+    """Return a head of choices and numbers, each with its own head."""
     logits, chosen = choices.outputs, choices.action_size
     as_options = options_of(chosen)
     sample_choices, mode_choices, draw_choices = choices.sample, choices.mode, choices.draw
@@ -39,7 +39,7 @@ def joint(choices: Head, numbers: Head) -> Head:
         draw_numbers(mask, rng, action[chosen:])
 
     def evaluate(output, mask, action, scratch):
-        """Leaves in scratch what the heads do, each in its own columns."""
+        """Also leaves the scratch of both heads, each in its own columns."""
         of_choices, entropy = evaluate_choices(output, mask, as_options(action), scratch)
         of_numbers, more = evaluate_numbers(output[logits:], mask, action[chosen:], scratch[logits:])
         return of_choices + of_numbers, entropy + more
@@ -67,12 +67,12 @@ def joint(choices: Head, numbers: Head) -> Head:
         evaluate=evaluate,
         backward=backward,
         divergence=divergence,
-        diverge=diverge,  # `probabilities` stay those of the choices, which come first
+        diverge=diverge,  # `probabilities` remain the choices' ones, which come first
     )
 
 
 def options_of(count: int) -> Callable[..., Any]:
-    """`as_options(action)`: the first `count` numbers of an action as options, which become indices."""
+    """Compose `as_options(action)`: the first `count` numbers of an action as integer options."""
     last = count - 1
 
     def option(action):

@@ -1,7 +1,7 @@
 """Layer norms for one block of rows: plain functions, compiled with the passes of a network.
 
-y = gain * x' + shift with x' = (x - mean) / sqrt(variance + EPSILON), where mean and variance are those of a row. The
-variance is that of what was centred before, so that a large mean takes nothing of its digits.
+y = gain * x' + shift with x' = (x - mean) / sqrt(variance + EPSILON), with the mean and variance of each row. The
+variance is computed after centering, so that a large mean costs no precision.
 """
 
 from math import sqrt
@@ -10,12 +10,12 @@ import numpy as np
 
 from velocirl.engine.compiler.arithmetic.products import HALF
 
-EPSILON = 1e-5  # as torch.nn.LayerNorm has it
-_STEP = np.uint64(HALF)  # an index that is never negative needs no test for it
+EPSILON = 1e-5  # as in torch.nn.LayerNorm
+_STEP = np.uint64(HALF)  # unsigned: indices need no test for negative values
 
 
 def total(x, columns):
-    """The sum of a row whose width is a multiple of eight: eight sums side by side, which make vector instructions."""
+    """Sum a row whose width is a multiple of 8: 8 parallel sums, which become vector instructions."""
     a = b = c = d = e = f = g = h = np.float32(0)
     for block in range(np.uint64(columns) // _STEP):
         at = block * _STEP
@@ -32,7 +32,7 @@ def total(x, columns):
 
 
 def total_of_products(x, y, columns):
-    """The same of the products of two rows."""
+    """Sum the products of two rows whose width is a multiple of 8."""
     a = b = c = d = e = f = g = h = np.float32(0)
     for block in range(np.uint64(columns) // _STEP):
         at = block * _STEP
@@ -51,7 +51,7 @@ def total_of_products(x, y, columns):
 def normalise(
     linear, start, inverses, inverse_start, packed, gains, shifts, before, place, row, rows, outputs, columns
 ):
-    """Normalise the rows at `start`, which stay there for the way back, and write them with gain and shift to `place`.
+    """Normalize the rows at `start` in place for the backward pass, and write them with gain and shift to `place`.
 
     Columns beyond the outputs are zero before and after.
     """
@@ -73,7 +73,7 @@ def descend_norm(
     deltas, delta, normal, start, inverses, inverse_start, packed, gains, row, rows, outputs, columns, sums, gain_sums,
     biases,
 ):  # fmt: skip
-    """From the gradient of what `normalise` wrote to that of what it read; adds up what gains and biases get of it."""
+    """Compute the gradient of `normalise`'s input from its output's; add up the gradients of gains and biases."""
     gain = packed[gains : gains + columns]
     of_gain, of_bias = sums[gain_sums : gain_sums + columns], sums[biases : biases + columns]
     for i in range(rows):

@@ -1,7 +1,7 @@
-"""The plan of a multilayer perceptron: its layers, where their numbers lie, and how they begin.
+"""Plan of a multilayer perceptron: its layers, their offsets in the flat vectors, and their initial values.
 
 All parameters are one flat vector, all gradients another. A network is one or more chains of layers that read the same
-input (actor and critic together: one chain; apart: two); the columns of their last layers are dealt out to one output
+input (shared actor and critic: one chain; separate: two). The columns of their last layers are assigned to one output
 row, such as policy parameters and then the value.
 """
 
@@ -20,8 +20,8 @@ from velocirl.engine.disk.allowance import claim
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 
-ROWS = 96  # rows that pass through all layers together: sixteen tiles of six, within the second-level cache
-# A row length that is a power of two would put all rows of a block into the same few lines of the cache.
+ROWS = 96  # rows that pass through all layers together: 16 tiles of 6, within the second-level cache
+# A row length that is a power of 2 would map all rows of a block to the same few cache lines.
 _SPACING = 8
 
 _WHOLE = np.int64
@@ -29,20 +29,20 @@ LAYER = np.dtype(
     [
         (name, _WHOLE)
         for name in (
-            "inputs", "outputs", "columns",  # columns: outputs as computed, a multiple of eight
-            "weights", "biases",  # places in the flat vectors; weights (inputs, outputs)
-            "packed", "packed_biases", "transposed",  # places in the packed copy: panels of W, bias, panels of W^T
-            "source", "source_row",  # place and row length of what it reads, in the values
-            "place", "before", "row",  # of its outputs, and of what they were before the activation
-            "linear",  # where its product is written: `before`, or what a layer norm makes of it before that
-            "source_delta", "delta",  # the same for gradients, in the deltas
-            "gradient", "bias_gradient",  # places in the gradient as computed, (inputs, columns)
+            "inputs", "outputs", "columns",  # columns: outputs as computed, a multiple of 8
+            "weights", "biases",  # offsets in the flat vectors; weights (inputs, outputs)
+            "packed", "packed_biases", "transposed",  # offsets in the packed copy: panels of W, bias, panels of W^T
+            "source", "source_row",  # offset and row length of its input, in the values
+            "place", "before", "row",  # offsets of its outputs, and of their pre-activations
+            "linear",  # offset of its product: `before`, or a separate one with a layer norm
+            "source_delta", "delta",  # offsets of the gradients, in the deltas
+            "gradient", "bias_gradient",  # offsets in the gradient as computed, (inputs, columns)
             "hidden",  # 1 if activated
             "first",  # 1 if it reads the network's input
-            "normalised",  # 1 if it has a layer norm, and only then what follows
-            "gains", "shifts",  # places in the flat vectors
-            "packed_gains", "packed_shifts", "gain_gradient", "shift_gradient",  # as those of the biases
-            "inverse_deviations",  # of each row, in the values
+            "normalised",  # 1 if it has a layer norm; the fields below are for norms only
+            "gains", "shifts",  # offsets in the flat vectors
+            "packed_gains", "packed_shifts", "gain_gradient", "shift_gradient",  # as for the biases
+            "inverse_deviations",  # inverse standard deviation of each row, in the values
         )
     ]
 )  # fmt: skip
@@ -50,37 +50,37 @@ SEGMENT = np.dtype([(name, _WHOLE) for name in ("layer", "offset", "size", "colu
 
 
 class Plan(NamedTuple):
-    """A network as arrays, for compiled functions."""
+    """Network as arrays, for compiled functions."""
 
     layers: NDArray[Any]  # (layers,) LAYER
     segments: NDArray[Any]  # (segments,) SEGMENT
 
 
 class Workspace(NamedTuple):
-    """What one thread needs for a block of rows; allocated once."""
+    """Buffers of one thread for a block of rows; allocated once."""
 
-    packed: NDArray[np.float32]  # the parameters, laid out for the products
+    packed: NDArray[np.float32]  # the parameters, packed for the products
     values: NDArray[np.float32]  # the input and every layer's output
-    deltas: NDArray[np.float32]  # the gradient of each of them
-    gradient: NDArray[np.float32]  # of the parameters, with padded columns
-    fresh: NDArray[np.int64]  # (1,) 1 where the gradient is zero, whatever is written there
+    deltas: NDArray[np.float32]  # gradients of the values
+    gradient: NDArray[np.float32]  # gradient of the parameters, with padded columns
+    fresh: NDArray[np.int64]  # (1,) 1 if the gradient counts as zero, whatever its content
     output: NDArray[np.float32]  # (ROWS, outputs)
     output_gradient: NDArray[np.float32]  # (ROWS, outputs)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring columns of the output row. `free` ones depend on no input: parameters that begin at that value."""
+    """Adjacent columns of the output row. `free` ones depend on no input: parameters with that initial value."""
 
     column: int
     size: int
-    gain: float = 1.0  # of the initial weights
+    gain: float = 1.0  # gain of the initial weights
     free: float | None = None
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Layers one after the other, from the input to segments of the output."""
+    """Layers in sequence, from the input to segments of the output."""
 
     hidden: tuple[int, ...]
     segments: tuple[Segment, ...]
@@ -88,10 +88,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class MLP:
-    """A multilayer perceptron of any depth and width.
+    """Multilayer perceptron of any depth and width.
 
-    With `layer_norm`, the numbers of each hidden layer get mean 0 and variance 1 within their row before they are
-    activated, and then a learnt gain and shift: torch.nn.LayerNorm between product and activation.
+    With `layer_norm`, each hidden layer is normalized before the activation, to mean 0 and variance 1 per row, with a
+    learned gain and shift: torch.nn.LayerNorm between product and activation.
     """
 
     inputs: int
@@ -116,14 +116,14 @@ class MLP:
     def of(
         sizes: Sequence[int], activation: str = "relu", initialiser: str = "he_uniform", *, layer_norm: bool = False
     ) -> MLP:
-        """A single chain: `MLP.of([64, 256, 256, 16])`."""
+        """Build a single chain: `MLP.of([64, 256, 256, 16])`."""
         if len(sizes) < 2:
             raise ValueError(f"sizes must have an input and an output, got {list(sizes)}")
         chain = Chain(tuple(sizes[1:-1]), (Segment(0, sizes[-1]),))
         return MLP(sizes[0], (chain,), activation, initialiser, layer_norm)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """A new vector: weights by the initialiser, biases and shifts zero, gains one, free segments at their value."""
+        """Return initial parameters: weights by the initializer, biases and shifts 0, gains 1, free segments as set."""
         claim(4 * self.num_parameters, f"a network of {self.num_parameters:,} parameters")
         parameters = np.zeros(self.num_parameters, np.float32)
         initialise = initialiser_from(self.initialiser)
@@ -149,11 +149,11 @@ class MLP:
         return parameters
 
     def layers(self, parameters: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Views of the flat vector, in order: weights (inputs, outputs) and biases (outputs,) of each layer."""
+        """Return views of the flat vector, in order: weights (inputs, outputs) and biases (outputs,) of each layer."""
         return [self._views(parameters, layer) for layer in self.plan.layers]
 
     def norms(self, parameters: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]] | None]:
-        """Views of the flat vector: gains and shifts (outputs,) of each layer's norm; None where it has none."""
+        """Return views of the flat vector: gains and shifts (outputs,) of each layer's norm; None without a norm."""
         return [
             (
                 parameters[layer["gains"] : layer["gains"] + layer["outputs"]],
@@ -166,12 +166,12 @@ class MLP:
 
     @property
     def undecayed(self) -> NDArray[np.int64]:
-        """The ranges of the flat vector that are no weights, (ranges, 2): free segments, such as log-deviations."""
+        """Ranges of the flat vector without weight decay, (ranges, 2): free segments, such as log stds."""
         found = [(one["biases"], one["biases"] + one["outputs"]) for one in self.plan.layers if one["inputs"] == 0]
         return np.array(found, np.int64).reshape(-1, 2)
 
     def workspace(self) -> Workspace:
-        """Arrays for one thread."""
+        """Allocate the buffers of one thread."""
         arrays = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}
         output = np.zeros((ROWS, self.outputs), np.float32)
         fresh = np.ones(1, np.int64)
@@ -186,14 +186,14 @@ class MLP:
 
 
 def _ends(chain: Chain) -> list[tuple[Segment, ...]]:
-    """The segments of each last layer of a chain: those that hang on it, then those that are free."""
+    """Return the segments of each last layer of a chain: those that depend on its input, then the free ones."""
     hanging = tuple(one for one in chain.segments if one.free is None)
     free = tuple(one for one in chain.segments if one.free is not None)
     return [segments for segments in (hanging, free) if segments]
 
 
 class _Room:
-    """Hands out places in a vector, each beginning at a multiple of sixteen numbers."""
+    """Allocator of offsets in a vector, each a multiple of 16 numbers."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -205,7 +205,7 @@ class _Room:
 
 
 def _lay_out(network: MLP) -> None:
-    """Find a place for everything; sets plan, outputs, num_parameters and the sizes of a workspace."""
+    """Assign all offsets; sets plan, outputs, num_parameters and the sizes of a workspace."""
     rooms = {name: _Room() for name in ("packed", "values", "deltas", "gradient")}
     packed, values, deltas, gradient = rooms.values()
     ends = [sum(one.size for one in end) for chain in network.chains for end in _ends(chain)]

@@ -1,4 +1,4 @@
-"""A network that needs no framework: compiled passes over blocks of rows, parameters and gradients as flat vectors."""
+"""Network without a framework: compiled passes over blocks of rows, with flat parameter and gradient vectors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from velocirl.networks.passes import Passes, passes
 
 
 def add_passes(translator: Translator, functions: Passes) -> None:
-    """Let the functions of a translator call the compiled passes of a network."""
+    """Make the compiled passes of a network callable from a translator's functions."""
     for kernel in functions.kernels:
-        # A product may read and write the same array, in different places.
+        # A product may read and write the same array, at different offsets.
         add_kernel(translator, kernel, disjoint=kernel is not multiply)  # pyright: ignore[reportArgumentType]
 
 
 class NativeNetwork:
-    """A multilayer perceptron at work on one thread."""
+    """Multilayer perceptron that runs on one thread."""
 
     def __init__(self, network: MLP, parameters: NDArray[np.float32]) -> None:
         if parameters.shape != (network.num_parameters,) or parameters.dtype != np.float32:
@@ -41,11 +41,11 @@ class NativeNetwork:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take the parameters as they are now; to be called after they were changed."""
+        """Repack the parameters; must be called after they change."""
         self._pack(self.network.plan, self.parameters, self._work)
 
     def forward(self, inputs: NDArray[np.float32], outputs: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """The outputs (rows, outputs) for inputs (rows, inputs), written into `outputs` where it is given."""
+        """Return the outputs (rows, outputs) for inputs (rows, inputs), written into `outputs` if given."""
         if outputs is None:
             outputs = np.empty((len(inputs), self.network.outputs), np.float32)
         self._check("inputs", inputs, len(inputs), self.network.inputs)
@@ -60,7 +60,7 @@ class NativeNetwork:
         gradient: NDArray[np.float32],
         input_gradient: NDArray[np.float32] | None = None,
     ) -> None:
-        """Write the gradient of the parameters, summed over the rows, and, where it is wanted, that of the inputs."""
+        """Write the gradient of the parameters, summed over the rows, and optionally of the inputs."""
         rows = len(inputs)
         self._check("inputs", inputs, rows, self.network.inputs)
         self._check("output_gradient", output_gradient, rows, self.network.outputs)
@@ -104,14 +104,14 @@ class NativeNetwork:
 
 
 def take_rows(inputs, first, rows, values, row):
-    """Copy a block of inputs to where the first layer reads them."""
+    """Copy a block of inputs to the buffer of the first layer."""
     for i in range(rows):
         for j in range(inputs.shape[1]):
             values[i * row + j] = inputs[first + i, j]
 
 
 def forward_loop(functions: Passes) -> Callable[..., Any]:
-    """`forward(plan, work, inputs, outputs)`: all rows, block by block."""
+    """Compose `forward(plan, work, inputs, outputs)`: all rows, block by block."""
     forward = functions.forward
 
     def forward_all(plan, work, inputs, outputs):
@@ -127,7 +127,7 @@ def forward_loop(functions: Passes) -> Callable[..., Any]:
 
 
 def backward_loop(functions: Passes) -> Callable[..., Any]:
-    """`backward(plan, work, inputs, output_gradient, gradient, input_gradient)`: all rows, block by block."""
+    """Compose `backward(plan, work, inputs, output_gradient, gradient, input_gradient)`: all rows, block by block."""
     forward, backward, clear, unpack = functions.forward, functions.backward, functions.clear, functions.unpack
 
     def backward_all(plan, work, inputs, output_gradient, gradient, input_gradient):

@@ -1,6 +1,6 @@
-"""A multilayer perceptron in plain NumPy: the plan and the flat vectors of the native network, both passes written out.
+"""Multilayer perceptron in plain NumPy, with the plan and flat vectors of the native network.
 
-It is slow and easy to follow, for agents that run in the interpreter, and what the compiled networks are compared with.
+It is slow and easy to follow: for agents that run in the interpreter, and as a reference for compiled networks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from velocirl.networks.mlp import MLP
 
 
 class NumpyMLP:
-    """The network of a plan; its parameters begin at zero."""
+    """Network of a plan; its parameters are initially zero."""
 
     state_size = 0
 
@@ -31,16 +31,16 @@ class NumpyMLP:
         activation = activation_from(mlp.activation)
         self._value, self._slope = np.vectorize(activation.value), np.vectorize(activation.slope)
         self._slot: str | None = None
-        self._kept: dict[str, dict[str, Any]] = {}  # what passes under learning() leave for backward
+        self._kept: dict[str, dict[str, Any]] = {}  # kept by passes under learning() for backward
 
     @property
     def num_parameters(self) -> int:
-        """How many there are."""
+        """Number of parameters."""
         return len(self.parameters)
 
     @contextmanager
     def learning(self, slot: str = "") -> Iterator[None]:
-        """Within this, a pass keeps what `backward` and `input_gradient` need, under a name."""
+        """Keep what `backward` and `input_gradient` need of passes within this context, under the name `slot`."""
         before, self._slot = self._slot, slot
         try:
             yield
@@ -50,13 +50,13 @@ class NumpyMLP:
     reading_back = learning
 
     def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], None]:  # noqa: ARG002
-        """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
+        """Return the outputs (rows, outputs) for inputs (rows, inputs), and None as the state."""
         output = np.zeros((len(inputs), self.outputs), np.float32)
         befores, values, normals, last = [], [], [], inputs
         norms = self.mlp.norms(self.parameters)
         for place, (layer, (weights, biases)) in enumerate(self._layers()):
             source = inputs if layer["first"] else last
-            alone = not layer["inputs"]  # parameters that hang on nothing: a policy's free deviations
+            alone = not layer["inputs"]  # parameters without input: a policy's free log standard deviations
             before = np.broadcast_to(biases, (len(inputs), len(biases))) if alone else source @ weights + biases
             norm, normal = norms[place], None
             if norm is not None:
@@ -82,7 +82,7 @@ class NumpyMLP:
         self.gradient += before
 
     def input_gradient(self, output_gradient: NDArray[np.float32], slot: str = "") -> NDArray[np.float32]:
-        """The gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`."""
+        """Return the gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`."""
         kept = self.gradient.copy()
         made = self._descend(output_gradient, slot)
         self.gradient[:] = kept
@@ -128,7 +128,7 @@ class NumpyMLP:
         return segments[segments["layer"] == place]
 
     def _sources(self) -> list[Any]:
-        """The layer that each layer reads; None for the network's input."""
+        """Return the layer that each layer reads; None for the network's input."""
         found: list[Any] = []
         last = None
         for place, layer in enumerate(self.mlp.plan.layers):
@@ -138,29 +138,29 @@ class NumpyMLP:
         return found
 
     def twin(self) -> NumpyMLP:
-        """An independent copy."""
+        """Return an independent copy."""
         twin = NumpyMLP(self.mlp)
         twin.parameters[:] = self.parameters
         return twin
 
     def parameters_from(self, values: NDArray[np.float32]) -> None:
-        """Take the parameters from an array."""
+        """Set the parameters from an array."""
         self.parameters[:] = values
 
     def to_host(self) -> NDArray[np.float32]:
-        """A copy of the parameters."""
+        """Return a copy of the parameters."""
         return self.parameters.copy()
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """None: all that it has is parameters."""
+        """Return no buffers: the network has only parameters."""
         return {}
 
     def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing to load."""
+        """Do nothing: there are no buffers."""
 
 
 def _normalised(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows with mean 0 and variance 1 in each, and the inverses (rows, 1) of their deviations before that."""
+    """Return rows normalized to mean 0 and variance 1, and their inverse standard deviations (rows, 1)."""
     centred = rows - rows.mean(1, keepdims=True)
     inverse = 1 / np.sqrt((centred * centred).mean(1, keepdims=True) + np.float32(EPSILON))
     return centred * inverse, inverse
@@ -169,6 +169,6 @@ def _normalised(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray
 def _through_norm(
     delta: NDArray[np.float32], normal: NDArray[np.float32], inverse: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The gradient of what was normalised, from that of the normalised rows."""
+    """Return the gradient of the normalization's input, given the gradient of the normalized rows."""
     along = (delta * normal).mean(1, keepdims=True)
     return (delta - delta.mean(1, keepdims=True) - normal * along) * inverse

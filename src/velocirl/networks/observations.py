@@ -1,7 +1,7 @@
-"""Observations as arrays that compiled code can read: the space's own array, or one row of numbers for Dict and Tuple.
+"""Observations as arrays for compiled code: the space's own array, or one raw row for Dict and Tuple.
 
-Such a raw row has the leaves of the space in its own order, each flattened, a Discrete as one number, a MultiDiscrete
-as its numbers; all as float32.
+A raw row has the flattened leaves of the space in its order, a Discrete as one number, a MultiDiscrete as its numbers;
+all as float32.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
-WHOLE_LIMIT = 2**24  # single precision holds every whole number up to this one
+WHOLE_LIMIT = 2**24  # single precision is exact for integers up to this one
 
 
 class Leaf(NamedTuple):
-    """A space of arrays within a space, and its place in the raw row."""
+    """Space of arrays within a space, and its offset in the raw row."""
 
-    name: str  # "camera", "arm/left", "0"; "" where the space itself is the leaf
+    name: str  # "camera", "arm/left", "0"; "" if the space itself is the leaf
     path: tuple[Any, ...]  # keys and indices that lead to it
     space: Space[Any]
     shape: tuple[int, ...]
@@ -29,12 +29,12 @@ class Leaf(NamedTuple):
 
 
 def is_structured(space: Space[Any]) -> bool:
-    """Whether observations are dicts or tuples."""
+    """Return whether observations are dicts or tuples."""
     return isinstance(space, (Dict, Tuple))
 
 
 def leaves_of(space: Space[Any]) -> list[Leaf]:
-    """The leaves in the space's own order; what has no fixed size is refused by name."""
+    """Return the leaves in the space's own order; raise for a space without a fixed size, by name."""
     leaves: list[Leaf] = []
 
     def grow(part: Space[Any], path: tuple[Any, ...]) -> None:
@@ -57,7 +57,7 @@ def leaves_of(space: Space[Any]) -> list[Leaf]:
 
 
 def raw_space(space: Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array that holds one observation."""
+    """Return shape and dtype of the array that holds one observation."""
     leaves = leaves_of(space)
     if is_structured(space):
         return (leaves[-1].start + leaves[-1].size,), np.dtype(np.float32)
@@ -65,14 +65,14 @@ def raw_space(space: Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def bounded_by_design(space: Space[Any]) -> bool:
-    """Whether observations are of a known, small size: pictures, choices, and numbers between -1 and 1."""
+    """Return whether observations have a known, small scale: images, choices, and numbers between -1 and 1."""
     numbers = [leaf.space for leaf in leaves_of(space) if isinstance(leaf.space, Box) and len(leaf.shape) < 3]
     floats = [box for box in numbers if np.issubdtype(box.dtype, np.floating)]
     return all((np.abs(box.low) <= 1).all() and (np.abs(box.high) <= 1).all() for box in floats)
 
 
 def write_raw(space: Space[Any], observations: Any, out: NDArray[Any]) -> None:
-    """Copy batched observations, as Gymnasium's vector environments give them, into `out` (rows, *raw shape)."""
+    """Copy batched observations of Gymnasium's vector environments into `out` (rows, *raw shape)."""
     structured = is_structured(space)
     for leaf in leaves_of(space):
         values = _at(observations, leaf)
@@ -84,7 +84,10 @@ def write_raw(space: Space[Any], observations: Any, out: NDArray[Any]) -> None:
 
 
 def batch_size(space: Space[Any], observation: Any) -> int | None:
-    """How many observations these are, None for a single one that is no batch; errors name what does not fit."""
+    """Return the number of observations, None for a single one without a batch dimension.
+
+    Raise for misfits, by name.
+    """
     found: tuple[Leaf, int | None] | None = None
     for leaf in leaves_of(space):
         values = _at(observation, leaf)

@@ -1,7 +1,7 @@
-"""Forward and backward through a network for one block of rows: plain functions, compiled for the learner.
+"""Forward and backward passes for one block of rows: plain functions, compiled for the learner.
 
-A block is small enough for the caches of one core, so that a layer finds there what the one before it left. Rows are
-taken as slices, because an index that begins at zero needs no test for a negative one, and such a loop is vectorised.
+A block fits the caches of one core, so that a layer finds the previous layer's outputs there. Rows are sliced: indices
+that begin at zero need no test for negative values, and such loops are vectorized.
 """
 
 from collections.abc import Callable
@@ -13,25 +13,25 @@ from velocirl.engine.compiler.arithmetic.products import PANEL, multiply, padded
 from velocirl.networks.activations import Activation
 from velocirl.networks.layer_norm import descend_norm, normalise
 
-SQUARE = 16  # columns that are transposed together
-WIDTH = np.uint64(PANEL)  # an index that is never negative needs no test for it
+SQUARE = 16  # columns transposed together
+WIDTH = np.uint64(PANEL)  # unsigned: indices need no test for negative values
 
 
 class Passes(NamedTuple):
-    """The functions of one network, composed for its activation, with layer norms or without."""
+    """Functions of one network, composed for its activation, with or without layer norms."""
 
-    kernels: tuple[Callable[..., Any], ...]  # all of them, each after those that it calls
-    pack: Callable[..., None]  # (plan, parameters, work): lay the parameters out for the products
+    kernels: tuple[Callable[..., Any], ...]  # all of them, each after those it calls
+    pack: Callable[..., None]  # (plan, parameters, work): pack the parameters for the products
     forward: Callable[..., None]  # (plan, work, rows): from work.values[0:] to work.output
-    # (plan, work, rows, inputs_too, weights_too=True): adds to work.gradient from work.output_gradient. Who wants the
-    # gradient of the inputs alone leaves the weights out, and clears what this left in the gradient.
+    # (plan, work, rows, inputs_too, weights_too=True): adds to work.gradient from work.output_gradient. For the
+    # gradient of the inputs alone, pass weights_too=False and clear the gradient afterwards.
     backward: Callable[..., None]
     clear: Callable[..., None]  # (plan, work): set the gradient to zero
     unpack: Callable[..., None]  # (plan, work, gradient): the gradient as one flat vector
 
 
 def pack_panels(source, start, rows, columns, target, place, first, stop):
-    """Copy panels number `first` up to `stop` of a matrix, sixteen columns each, zeros where it has none."""
+    """Copy panels number `first` up to `stop` of a matrix, 16 columns each, padded with zeros."""
     whole = min(stop, columns // PANEL)
     row, height = np.uint64(columns), np.uint64(rows)
     for number in range(first, whole):
@@ -51,7 +51,7 @@ def pack_panels(source, start, rows, columns, target, place, first, stop):
 
 
 def pack_transposed(source, start, rows, columns, target, place, first, stop):
-    """The same of the transpose: a panel is sixteen rows of the matrix, turned in squares that stay in the cache."""
+    """Copy panels of the transpose: a panel is 16 rows of the matrix, turned in squares that stay in the cache."""
     for number in range(first, stop):
         top = number * PANEL
         into = target[place + top * columns : place + (top + PANEL) * columns]
@@ -68,7 +68,7 @@ def pack_transposed(source, start, rows, columns, target, place, first, stop):
 
 
 def pack_part(plan, parameters, packed, thread, threads, both):
-    """A thread's part of laying the parameters out: panels of every matrix, the biases and, if both, its transpose."""
+    """Do a thread's part of packing: panels of every matrix, the biases and, if `both`, the transpose."""
     for number in range(len(plan.layers)):
         layer = plan.layers[number]
         panels = (layer.outputs + PANEL - 1) // PANEL
@@ -87,7 +87,7 @@ def pack_part(plan, parameters, packed, thread, threads, both):
 
 
 def pack(plan, parameters, work):
-    """Lay all parameters out for the products."""
+    """Pack all parameters for the products."""
     pack_part(plan, parameters, work.packed, 0, 1, True)
 
 
@@ -108,7 +108,7 @@ def clear_row(sums, place, columns):
 
 
 def clear(plan, work):
-    """Set the gradient to zero: that of the weights by a word, since the next pass writes all of it."""
+    """Set the gradient to zero; for the weights only by a flag, as the next pass overwrites them."""
     for number in range(len(plan.layers)):
         layer = plan.layers[number]
         clear_row(work.gradient, layer.bias_gradient, layer.columns)
@@ -119,7 +119,7 @@ def clear(plan, work):
 
 
 def unpack(plan, work, gradient):
-    """The gradient as one flat vector, without the padding."""
+    """Write the gradient as one flat vector, without the padding."""
     if work.fresh[0] != 0:
         for p in range(len(gradient)):
             gradient[p] = 0.0
@@ -140,7 +140,7 @@ def unpack(plan, work, gradient):
 
 
 def passes(activation: Activation, layer_norm: bool = False) -> Passes:
-    """Compose the passes of a network with this activation, and with layer norms or without."""
+    """Compose the passes of a network with this activation, with or without layer norms."""
     value, slope = activation.value, activation.slope
 
     def activate(before, values, start, place, row, rows, columns):
@@ -151,7 +151,7 @@ def passes(activation: Activation, layer_norm: bool = False) -> Passes:
                 y[j] = value(x[j])
 
     def descend(deltas, delta, before, values, start, place, row, rows, columns, sums, bias):
-        """Through the activation: multiply each delta by the slope, and add the rows up for the biases or shifts."""
+        """Backpropagate through the activation, and add the rows up for the biases or shifts."""
         total = sums[bias : bias + columns]
         for i in range(rows):
             x = before[start + i * row : start + i * row + columns]
@@ -196,8 +196,8 @@ def passes(activation: Activation, layer_norm: bool = False) -> Passes:
                     deltas[layer.delta + i * layer.row + segment.offset + j] = work.output_gradient[
                         i, segment.column + j
                     ]
-        fresh = work.fresh[0] != 0  # then sums begin at the zeros with which the packed parameters begin
-        reached = 0  # how many chains have added to the gradient of the input
+        fresh = work.fresh[0] != 0  # then sums begin at the zeros at the start of the packed parameters
+        reached = 0  # number of chains that have added to the gradient of the input
         for number in range(len(plan.layers) - 1, -1, -1):
             layer = plan.layers[number]
             if layer.hidden:
@@ -221,7 +221,7 @@ def passes(activation: Activation, layer_norm: bool = False) -> Passes:
                     sums, layer.gradient, layer.columns, layer.inputs, layer.columns, rows,
                 )  # fmt: skip
             if layer.inputs > 0 and (inputs_too or not layer.first):
-                # The input may have been reached by another chain before: then this one's share is added to it.
+                # If another chain has reached the input before, this chain's gradient is added.
                 again = layer.first and reached > 0
                 reached += layer.first
                 multiply(

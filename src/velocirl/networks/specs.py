@@ -1,8 +1,8 @@
 """Networks as text, `cnn(16, 32) mlp(256) lstm(128)`, for configs and the command line; never evaluated.
 
-The stages follow each other from left to right; networks that papers have made known go by their names (`NAMED`). An
-observation of several parts (Dict and Tuple) may have an encoder for each, by name, and under "then" what follows all
-of them: `{"camera": "nature", "then": "mlp(128)"}`. A part without an encoder passes as it is.
+The stages follow each other from left to right; networks known from papers have names (`NAMED`). An observation of
+several parts (Dict and Tuple) may have an encoder for each, by name. The stages under "then" follow all encoders:
+`{"camera": "nature", "then": "mlp(128)"}`. A part without an encoder passes unchanged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from velocirl.networks.encoding import Part
 
 THEN = "then"
 MOST_LAYERS = 256
-KERNEL = 3  # of a convolution that says none
+KERNEL = 3  # default of a convolution
 
 
 @dataclass(frozen=True)
 class Dense:
-    """`mlp(64, 64, norm=layer)`: layers of these widths, each normalised where that is asked for, and activated."""
+    """`mlp(64, 64, norm=layer)`: layers of these widths, each with an optional norm, and an activation."""
 
     widths: tuple[int, ...]
     norm: str | None = None
@@ -34,9 +34,9 @@ class Dense:
 
 @dataclass(frozen=True)
 class Convolution:
-    """One layer: `32` channels within the image's edges padded by half a kernel, or `32x8s4p0` with each number said.
+    """One layer: `32` channels padded by half a kernel, or `32x8s4p0` with each number explicit.
 
-    The numbers are channels, kernel, stride (1 where it is left out) and padding (0).
+    The numbers are channels, kernel, stride (default 1) and padding (default 0).
     """
 
     channels: int
@@ -48,18 +48,18 @@ class Convolution:
         return f"{self.channels}x{self.kernel}s{self.stride}{f'p{self.padding}' if self.padding else ''}"
 
     def side(self, before: int) -> int:
-        """The side of an image after it."""
+        """Return the side of an image after the layer."""
         return (before + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class Convolutional:
-    """`cnn(16, 32, kernel=3, stride=1, pool=false)`, `cnn(32x8s4, 64x4s2)`: convolutions, then everything in one row.
+    """`cnn(16, 32, kernel=3, stride=1, pool=false)`, `cnn(32x8s4, 64x4s2)`: convolutions, then flattening.
 
-    Each is normalised where that is asked for (`norm=batch` or `layer`) and activated; `pool` then takes the largest of
-    each two by two. Of an image of three dimensions the smaller of the first and the last is that of channels, the
-    first where they are equal; one of two dimensions has one channel. Of four dimensions it is a stack of such images,
-    whose channels are read side by side.
+    Each has an optional norm (`norm=batch` or `layer`) and an activation; `pool` then takes the maximum of each 2 by 2.
+    In an image of three dimensions, the channels are the smaller of the first and the last, the first if they are
+    equal. An image of two dimensions has one channel. Four dimensions are a stack of such images, whose channels are
+    concatenated.
     """
 
     layers: tuple[Convolution, ...]
@@ -76,7 +76,7 @@ class Convolutional:
 
 @dataclass(frozen=True)
 class Recurrent:
-    """`lstm(128)` or `gru(128, layers=2)`: what remembers the steps before."""
+    """`lstm(128)` or `gru(128, layers=2)`: recurrent layers."""
 
     kind: str
     size: int
@@ -97,26 +97,26 @@ NAMED = {
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What lies between the observation and the last layers."""
+    """Stages between the observation and the last layers."""
 
     stages: tuple[Stage, ...]
-    encoders: tuple[tuple[str, tuple[Stage, ...]], ...] | None = None  # by part; None where there are no parts
+    encoders: tuple[tuple[str, tuple[Stage, ...]], ...] | None = None  # by part; None without parts
 
     @property
     def recurrent(self) -> Recurrent | None:
-        """The stage that remembers, if there is one."""
+        """Recurrent stage, if there is one."""
         last = self.stages[-1] if self.stages else None
         return last if isinstance(last, Recurrent) else None
 
     def describe(self) -> str | dict[str, str]:
-        """What `parse_network` makes an equal network of."""
+        """Return a description from which `parse_network` builds an equal network."""
         if self.encoders is None:
             return _text(self.stages)
         then = {THEN: _text(self.stages)} if self.stages else {}
         return {name: _text(stages) for name, stages in self.encoders} | then
 
     def check(self, parts: Sequence[Part]) -> None:
-        """Refuse an observation of these parts that the network cannot read."""
+        """Raise if the network cannot read an observation of these parts."""
         names = [part.name for part in parts]
         structured = names != [""]
         if THEN in names:
@@ -147,7 +147,7 @@ class NetworkSpec:
 
 
 def parse_network(spec: str | Mapping[str, str]) -> NetworkSpec:
-    """The network that a text, or a dict of texts by the parts of the observation, describes."""
+    """Parse a network from a text, or from a dict of texts by the parts of the observation."""
     if isinstance(spec, str):
         return NetworkSpec(_stages(spec))
     if not isinstance(spec, Mapping) or not all(isinstance(text, str) for pair in spec.items() for text in pair):
@@ -179,7 +179,7 @@ def _stages(text: str) -> tuple[Stage, ...]:
 
 
 def _known(call: Call) -> list[Call]:
-    """What a network's name stands for; a stage for itself."""
+    """Expand the name of a known network; return a stage itself."""
     if call.name not in NAMED:
         return [call]
     if call.arguments:
@@ -212,7 +212,7 @@ def _stage(call: Call) -> Stage:
 
 
 def _named(call: Call) -> dict[str, Any]:
-    """The arguments of a stage that have names."""
+    """Return the keyword arguments of a stage."""
     name, known, named = call.name, ARGUMENTS[call.name], {}
     for keyword, value in call.arguments:
         if keyword is None:
@@ -232,7 +232,7 @@ def _named(call: Call) -> dict[str, Any]:
 
 
 def _convolution(text: str, kernel: int, stride: int) -> Convolution:
-    """A layer of a cnn: channels alone, or with its own numbers."""
+    """Parse a layer of a cnn: channels alone, or with its own numbers."""
     found = re.fullmatch(r"(\d+)x(\d+)(?:s(\d+))?(?:p(\d+))?", text)
     if found is None:
         return Convolution(_whole(text, "cnn", " or a layer such as 32x8s4"), kernel, stride, kernel // 2)

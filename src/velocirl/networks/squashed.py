@@ -1,6 +1,6 @@
-"""Actions within [-1, 1] by the hyperbolic tangent: of a normal number, or of the network's output itself.
+"""Actions within [-1, 1] by tanh: of a normal sample, or of the network's output itself.
 
-A squashed Gaussian (Haarnoja et al., 2018) reads its output row as means and then logarithms of deviations, held within
+A squashed Gaussian (Haarnoja et al., 2018) reads its output row as means and then log standard deviations, clipped to
 [-20, 2]. With u = mean + deviation * noise and a = tanh(u), and all numbers independent:
 
 log pi(a) = sum of log N(noise) - log deviation - log(1 - tanh(u)^2)
@@ -22,27 +22,27 @@ LOG_TWO = 0.6931471805599453
 
 
 def held_log_deviation(value):
-    """A logarithm of a deviation within its bounds; a NaN stays one."""
+    """Clip a log standard deviation to its bounds; NaN stays NaN."""
     if value < LOG_DEVIATION_LOW:
         return LOG_DEVIATION_LOW
     return LOG_DEVIATION_HIGH if value > LOG_DEVIATION_HIGH else value
 
 
 def log_squash_slope(before):
-    """log(1 - tanh(u)^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), which is finite however large u is."""
+    """Return log(1 - tanh(u)^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), which is finite for every u."""
     size = abs(before)
     return 2.0 * (LOG_TWO - size - log(1.0 + exp(-2.0 * size)))
 
 
 def squash(mean, log_deviation, noise):
-    """The action that this noise makes, and the logarithm of its density."""
+    """Return the action for this noise, and its log-density."""
     held = held_log_deviation(log_deviation)
     before = mean + exp(held) * noise
     return tanh(before), normal_log_density(noise, held) - log_squash_slope(before)
 
 
 def sample(output, rng, action):
-    """Draw an action; gives its log-probability."""
+    """Sample an action. Returns its log-probability."""
     log_probability, size = 0.0, len(action)
     for k in range(size):
         number, density = squash(output[k], output[size + k], random.normal(rng))
@@ -52,7 +52,7 @@ def sample(output, rng, action):
 
 
 def sample_keeping_noise(output, rng, action, noise):
-    """The same, and the noise by which it was drawn."""
+    """Sample an action and store its noise. Returns the log-probability."""
     log_probability, size = 0.0, len(action)
     for k in range(size):
         noise[k] = random.normal(rng)
@@ -63,7 +63,7 @@ def sample_keeping_noise(output, rng, action, noise):
 
 
 def gradient(output, action, noise, slope, temperature, into):
-    """d(temperature log pi(a) + loss)/d(output), where `slope` is d(loss)/da and a = tanh(mean + deviation * noise).
+    """Write d(temperature log pi(a) + loss)/d(output), with `slope` = d(loss)/da, a = tanh(mean + deviation * noise).
 
     With u = mean + deviation * noise: d log pi / d mean = 2 a,  d log pi / d log deviation = 2 a (u - mean) - 1
     """
@@ -78,10 +78,10 @@ def gradient(output, action, noise, slope, temperature, into):
 
 
 def add_noise(deviation, correlation, rng, noise, action):
-    """Noise whose correlation from one step to the next is `correlation`; the action is held within [-1, 1].
+    """Add noise with correlation `correlation` from one step to the next; clip the action to [-1, 1].
 
-    x' = c x + sqrt(1 - c^2) deviation * normal, which has that deviation from step to step, whatever c is; 0 is white
-    noise. `noise` keeps x.
+    x' = c x + sqrt(1 - c^2) deviation * normal, which has standard deviation `deviation` at every step, whatever c is;
+    c = 0 is white noise. `noise` holds x.
     """
     fresh = sqrt(1.0 - correlation * correlation) * deviation
     for k in range(len(action)):
@@ -90,12 +90,12 @@ def add_noise(deviation, correlation, rng, noise, action):
 
 
 def smaller(values):
-    """The smaller of two values, since the larger is more often too large (Fujimoto et al., 2018); NaN is passed on."""
+    """Return the smaller of two values, to reduce overestimation (Fujimoto et al., 2018); NaN is passed on."""
     return values[0] if values[0] < values[1] or values[0] != values[0] else values[1]
 
 
 def squashed_gaussian(size: int) -> Head:
-    """How an agent acts by a squashed Gaussian; `evaluate` and `backward` are those of the Gaussian beneath."""
+    """Return the head that acts by a squashed Gaussian; `evaluate` and `backward` are the underlying Gaussian's."""
 
     def draw_by_output(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
         return sample(output, rng, action)
@@ -104,7 +104,7 @@ def squashed_gaussian(size: int) -> Head:
 
 
 def squashed_value(size: int, noise: float) -> Head:
-    """How an agent acts by one action alone: the tangent of the output, with white noise where it draws."""
+    """Return the head that acts by the tanh of the output, with white noise added when it samples."""
 
     def disturb(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
         for k in range(size):
@@ -115,9 +115,9 @@ def squashed_value(size: int, noise: float) -> Head:
 
 
 def gaussian_within(size: int) -> Head:
-    """How an agent acts by a Gaussian about a mean within [-1, 1], the tangent of its output, and held there.
+    """Return the head that acts by a Gaussian around tanh of the output, clipped to [-1, 1].
 
-    The log-probability is that of the number before it is held.
+    The log-probability refers to the number before clipping.
     """
 
     def draw_about_tangent(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
@@ -132,7 +132,7 @@ def gaussian_within(size: int) -> Head:
 
 
 def within_reach(number):
-    """A number held within [-1, 1]; a NaN stays one."""
+    """Clip a number to [-1, 1]; NaN stays NaN."""
     return -1.0 if number < -1.0 else (1.0 if number > 1.0 else number)
 
 

@@ -1,1 +1,1 @@
-"""Optimisers, clipping and schedules over one flat parameter vector."""
+"""Optimizers, clipping and schedules over one flat parameter vector."""

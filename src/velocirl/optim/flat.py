@@ -1,4 +1,4 @@
-"""An optimiser at work on one flat parameter vector: its moments, its step count, and one compiled loop."""
+"""Optimizer state of one flat parameter vector: its moments, its step count, and one compiled loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _STATE = ("moments", "steps", "accumulated", "weight")
 
 
 def step_loop(rule: Rule) -> Callable[..., Any]:
-    """`advance(parameters, gradient, moments, settings, factors, learning_rate, step, scale)`: one optimiser step."""
+    """Return the loop of one optimizer step over all parameters.
+
+    It is `advance(parameters, gradient, moments, settings, factors, learning_rate, step, scale)`.
+    """
     prepare, apply = rule
 
     def advance(parameters, gradient, moments, settings, factors, learning_rate, step, scale):
@@ -29,7 +32,7 @@ def step_loop(rule: Rule) -> Callable[..., Any]:
 
 
 class FlatOptimiser:
-    """Updates a flat float32 vector of `size` parameters in place, and keeps what the next step needs to know."""
+    """Optimizer that updates a flat float32 vector of `size` parameters in place and keeps its state."""
 
     def __init__(self, optimiser: Optimiser, size: int) -> None:
         if size < 1:
@@ -40,7 +43,7 @@ class FlatOptimiser:
         self.moments = np.zeros((optimiser.slots, size), np.float32)
         self._settings = optimiser.settings()
         self._factors = np.zeros(FACTORS, np.float32)
-        self._accumulated = np.zeros(size, np.float32)  # the weighted sum of the micro-batches since the last mean
+        self._accumulated = np.zeros(size, np.float32)  # weighted sum of the micro-batches since the last mean
         self._weight = 0.0
         loop: Any = step_loop(optimiser.rule)
         vector = self._accumulated
@@ -59,7 +62,7 @@ class FlatOptimiser:
         self._check("gradient", gradient)
         if not parameters.flags.writeable:
             raise ValueError("parameters is read-only; the step updates it in place, so give it a writable array")
-        # The loop is compiled in the knowledge that its arrays are disjoint.
+        # The loop is compiled for disjoint arrays.
         if np.may_share_memory(parameters, gradient):
             raise ValueError("parameters and gradient share memory; give one of them an array of its own")
         if not 0 <= learning_rate < inf:
@@ -71,7 +74,7 @@ class FlatOptimiser:
         )  # fmt: skip
 
     def accumulate(self, gradient: NDArray[np.float32], weight: float = 1.0) -> None:
-        """Add the mean gradient of a micro-batch, weighted with its number of samples where they are unequal."""
+        """Add the mean gradient of a micro-batch; if batches differ in size, `weight` is the number of samples."""
         self._check("gradient", gradient)
         if not 0 < weight < inf:
             raise ValueError(f"weight must be above 0 and finite, not {weight!r}")
@@ -79,7 +82,7 @@ class FlatOptimiser:
         self._weight += weight
 
     def mean_gradient(self) -> NDArray[np.float32]:
-        """The mean of what was accumulated, for `step`; the next accumulation starts from nothing."""
+        """Return the mean of the accumulated gradients, for `step`, and reset the accumulation."""
         if self._weight == 0.0:
             raise RuntimeError("no gradient was accumulated since the last mean; call accumulate(gradient) first")
         mean = self._accumulated / np.float32(self._weight)
@@ -88,7 +91,7 @@ class FlatOptimiser:
         return mean
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides the next steps, as copies; the accumulated sum is empty where there is none."""
+        """Return copies of everything that determines the next steps; an accumulated sum of nothing is empty."""
         return {
             "moments": self.moments.copy(),
             "steps": np.array(self.steps, np.int64),
@@ -97,7 +100,7 @@ class FlatOptimiser:
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave; anything that does not fit is refused before anything is changed."""
+        """Load the arrays of `state`. Raises ValueError before any change if they do not fit."""
         if set(state) != set(_STATE):
             raise ValueError(f"the state of an optimiser has {', '.join(_STATE)}; this has {', '.join(sorted(state))}")
         weight = state["weight"]
@@ -118,7 +121,7 @@ class FlatOptimiser:
         self._accumulated[:] = state["accumulated"] if self._weight else 0.0
 
     def _check(self, name: str, vector: NDArray[Any]) -> None:
-        """The loop takes its arrays as they are, so anything else than what it was compiled for is refused here."""
+        """Raise ValueError for an array other than the loop was compiled for: the loop does not check."""
         if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != (self.size,):
             found = f"{vector.dtype}{vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
             raise ValueError(f"{name} must be a float32 array of shape ({self.size},), not {found}")

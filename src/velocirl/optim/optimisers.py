@@ -1,10 +1,10 @@
-"""Optimisers as scalar rules: what one step does to one parameter, for any loop over a flat vector to call.
+"""Optimizers as scalar rules: one step of one parameter, for any loop over a flat vector to call.
 
-A rule has two parts. `prepare(settings, learning_rate, step, factors)` runs once for each step, counted from 1, and
-writes what is the same for all parameters into `factors`. `apply(parameters, gradient, moments, i, factors)` updates
-parameter i and its moments from `gradient`, one number, averaged and clipped. Hyper-parameters are arguments, not
-constants, so that changing one compiles nothing; they are float64, because 1 - beta ** step loses all its digits in
-single precision. `apply` has no branches, so that a loop over it is vectorised.
+A rule has two parts. `prepare(settings, learning_rate, step, factors)` runs once per step, counted from 1, and writes
+the values shared by all parameters into `factors`. `apply(parameters, gradient, moments, i, factors)` updates parameter
+i and its moments from `gradient`, one number, averaged and clipped. Hyperparameters are arguments, not constants, so
+that changing one does not recompile. They are float64, because 1 - beta ** step loses all its digits in single
+precision. `apply` has no branches, so that a loop over it is vectorized.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ FACTORS = 8  # the length of the float32 array that `prepare` fills
 
 
 class Rule(NamedTuple):
-    """The two scalar functions of an optimiser."""
+    """Two scalar functions of an optimizer."""
 
     prepare: Callable[..., Any]
     apply: Callable[..., Any]
 
 
 class Optimiser(ABC):
-    """The description of an optimiser: hyper-parameters and a rule, without any state."""
+    """Description of an optimizer: hyperparameters and a rule, without any state."""
 
     name: ClassVar[str]
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many state vectors it keeps, the rows of `moments`."""
+        """Number of state vectors, the rows of `moments`."""
 
     @property
     @abstractmethod
     def rule(self) -> Rule:
-        """What a step does."""
+        """Scalar functions of a step."""
 
     @abstractmethod
     def settings(self) -> NDArray[np.float64]:
-        """The hyper-parameters as its rule reads them."""
+        """Return the hyperparameters in the order in which the rule reads them."""
 
     @property
     def without_decay(self) -> Optimiser:
-        """Return the optimizer without weight decay, for temperatures and free deviations."""
+        """The optimizer without weight decay, for temperatures and free standard deviations."""
         return self
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ def apply_adam(parameters, gradient, moments, i, factors):
 
 @dataclass(frozen=True)
 class Adam(Optimiser):
-    """Adam (Kingma and Ba, 2015); epsilon is 1e-5, as PPO and A2C implementations have it, where torch has 1e-8."""
+    """Adam (Kingma and Ba, 2015); epsilon is 1e-5, as in PPO and A2C implementations, whereas torch has 1e-8."""
 
     name: ClassVar[str] = "adam"
     beta1: float = 0.9
@@ -95,7 +95,7 @@ class Adam(Optimiser):
 
     @property
     def slots(self) -> int:
-        """The running means of the gradient and of its square."""
+        """Two: the running means of the gradient and of its square."""
         return 2
 
     @property
@@ -104,7 +104,7 @@ class Adam(Optimiser):
         return Rule(prepare_adam, apply_adam)
 
     def settings(self) -> NDArray[np.float64]:
-        """Beta1, beta2, epsilon, and no weight decay."""
+        """Return beta1, beta2, epsilon, and no weight decay."""
         return np.array([self.beta1, self.beta2, self.epsilon, 0.0])
 
 
@@ -121,11 +121,11 @@ class AdamW(Adam):
 
     @property
     def without_decay(self) -> Optimiser:
-        """Return the optimizer with a weight decay of 0."""
+        """The optimizer with a weight decay of 0."""
         return replace(self, weight_decay=0.0)
 
     def settings(self) -> NDArray[np.float64]:
-        """Beta1, beta2, epsilon, weight decay."""
+        """Return beta1, beta2, epsilon, weight decay."""
         return np.array([self.beta1, self.beta2, self.epsilon, self.weight_decay])
 
 
@@ -133,7 +133,7 @@ def prepare_sgd(settings, learning_rate, step, factors):  # noqa: ARG001 - every
     momentum, nesterov, weight_decay = settings[0], settings[1], settings[2]
     factors[0] = momentum
     factors[1] = weight_decay
-    # The direction is the velocity, or, with Nesterov, the gradient and the velocity a step further on.
+    # The direction is the velocity or, with Nesterov, the gradient plus the velocity one step ahead.
     factors[2] = learning_rate * nesterov
     factors[3] = learning_rate * (1.0 + nesterov * (momentum - 1.0))
 
@@ -151,7 +151,7 @@ def apply_sgd_with_momentum(parameters, gradient, moments, i, factors):
 
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """Stochastic gradient descent, with momentum and Nesterov's variant of it; weight decay is an L2 penalty."""
+    """Stochastic gradient descent, with optional momentum, also Nesterov's; weight decay is an L2 penalty."""
 
     name: ClassVar[str] = "sgd"
     momentum: float = 0.0
@@ -165,21 +165,21 @@ class SGD(Optimiser):
 
     @property
     def slots(self) -> int:
-        """The velocity, where there is momentum."""
+        """One with momentum, for the velocity; else none."""
         return 1 if self.momentum else 0
 
     @property
     def rule(self) -> Rule:
-        """The rule with or without a velocity."""
+        """Rule with or without a velocity."""
         return Rule(prepare_sgd, apply_sgd_with_momentum if self.momentum else apply_sgd)
 
     @property
     def without_decay(self) -> Optimiser:
-        """Return the optimizer with a weight decay of 0."""
+        """The optimizer with a weight decay of 0."""
         return replace(self, weight_decay=0.0)
 
     def settings(self) -> NDArray[np.float64]:
-        """Momentum, whether it is Nesterov's, weight decay."""
+        """Return momentum, whether it is Nesterov's, and weight decay."""
         return np.array([self.momentum, float(self.nesterov), self.weight_decay])
 
 
@@ -222,16 +222,16 @@ class RMSProp(Optimiser):
 
     @property
     def slots(self) -> int:
-        """The running mean of the squared gradient, and the velocity where there is momentum."""
+        """The running mean of the squared gradient and, with momentum, the velocity."""
         return 2 if self.momentum else 1
 
     @property
     def rule(self) -> Rule:
-        """The rule with or without a velocity."""
+        """Rule with or without a velocity."""
         return Rule(prepare_rmsprop, apply_rmsprop_with_momentum if self.momentum else apply_rmsprop)
 
     def settings(self) -> NDArray[np.float64]:
-        """Alpha, epsilon, momentum."""
+        """Return alpha, epsilon, momentum."""
         return np.array([self.alpha, self.epsilon, self.momentum])
 
 
@@ -239,7 +239,7 @@ OPTIMISERS: dict[str, type[Optimiser]] = {kind.name: kind for kind in (Adam, Ada
 
 
 def optimiser_from(text: str | Optimiser) -> Optimiser:
-    """The optimiser that a text describes, `adamw(weight_decay=0.01)`; one that is there already is given back."""
+    """Return the optimizer of a text, `adamw(weight_decay=0.01)`; an optimizer is returned as it is."""
     if isinstance(text, Optimiser):
         return text
     calls = parse(text, "optimiser")
@@ -249,5 +249,5 @@ def optimiser_from(text: str | Optimiser) -> Optimiser:
 
 
 def _require_epsilon(instance: Optimiser, epsilon: float) -> None:
-    # In single precision an epsilon below this is none, and a parameter whose gradient is 0 would become NaN.
+    # In single precision a smaller epsilon may vanish, and a parameter whose gradient is 0 would become NaN.
     require(instance, "epsilon", 1e-30 <= epsilon < inf, "at least 1e-30 and finite")

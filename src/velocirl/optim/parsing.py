@@ -1,4 +1,4 @@
-"""Optimisers and schedules from calls, `adamw(weight_decay=0.01)`, for configs and the command line, and back."""
+"""Optimizers and schedules from calls, `adamw(weight_decay=0.01)`, for configs and the command line, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def build(call: Call, kinds: Mapping[str, type[Kind]], what: str, **given: Any) -> Kind:
-    """The object that a call describes, one of several kinds of dataclass; `given` are fields that no text can hold."""
+    """Create the dataclass that a call describes, one of `kinds`; `given` are fields that text cannot hold."""
     if call.name not in kinds:
         raise ValueError(f"there is no {what} {call.name!r}{nearest(call.name, kinds)}")
     kind = kinds[call.name]
@@ -38,7 +38,7 @@ def build(call: Call, kinds: Mapping[str, type[Kind]], what: str, **given: Any) 
 
 
 def describe(instance: Any, name: str) -> str:
-    """The text from which `build` makes an equal object: what has no default first, then what differs from it."""
+    """Return the text from which `build` makes an equal object: required fields, then non-default ones."""
     types = _text_types(type(instance))
     shown: list[str] = []
     for field in dataclasses.fields(instance):
@@ -54,14 +54,14 @@ def describe(instance: Any, name: str) -> str:
 
 
 def require(instance: Any, name: str, valid: bool, expected: str) -> None:
-    """Refuse a field whose value is not what is expected."""
+    """Raise ValueError if a field is not `valid`."""
     if not valid:
         value = getattr(instance, name)
         raise ValueError(f"{type(instance).__name__}: {name} must be {expected}, not {value!r}")
 
 
 def _text_types(kind: type[Any]) -> dict[str, type[Any]]:
-    """The fields that text can give, with their types."""
+    """Return the fields that text can set, with their types."""
     types = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     return {field.name: types[field.name] for field in fields if types[field.name] in (bool, int, float)}

@@ -1,4 +1,4 @@
-"""Schedules: how a learning rate or another setting changes over training, as a multiplier or by its own values."""
+"""Schedules: change of a learning rate or another setting over training, as a multiplier or by values."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ MOST_POINTS = 10_000
 
 
 class Schedule(ABC):
-    """A multiplier as a function of progress, the share of training that is done."""
+    """Multiplier as a function of progress, the fraction of training that is done."""
 
     name: ClassVar[str]
 
     @property
     def restarts(self) -> bool:
-        """Return whether it starts again in each call of `learn`, also with `reset_num_timesteps=False`."""
+        """Whether it starts again in each call of `learn`, also with `reset_num_timesteps=False`."""
         return False
 
     def __call__(self, progress: float) -> float:
-        """The multiplier at a progress from 0 to 1; the last round may end past 1, where the end value holds."""
+        """Return the multiplier at a progress from 0 to 1; past 1, where the last round may end, the end value."""
         if isnan(progress):
             raise ValueError("progress must be a number from 0 to 1, not NaN")
         return self.multiplier(min(max(progress, 0.0), 1.0))
 
     def value(self, setting: float, progress: float) -> float:
-        """Return what a setting is at a progress: its configured value times the multiplier."""
+        """Return a setting's value at a progress: its configured value times the multiplier."""
         return setting * self(progress)
 
     @abstractmethod
     def multiplier(self, progress: float) -> float:
-        """The multiplier at a progress within [0, 1]."""
+        """Return the multiplier at a progress within [0, 1]."""
 
     def __str__(self) -> str:
         return describe(self, self.name)
@@ -54,13 +54,13 @@ class Constant(Schedule):
     name: ClassVar[str] = "constant"
 
     def multiplier(self, progress: float) -> float:  # noqa: ARG002
-        """1."""
+        """Return 1."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """A straight line from 1 to `end`; with `each_call`, one in each call of `learn`, however calls count steps."""
+    """Straight line from 1 to `end`; with `each_call`, one in each call of `learn`, however calls count steps."""
 
     name: ClassVar[str] = "linear"
     end: float = 0.0
@@ -71,11 +71,11 @@ class Linear(Schedule):
 
     @property
     def restarts(self) -> bool:
-        """With `each_call`."""
+        """Whether `each_call` is set."""
         return self.each_call
 
     def multiplier(self, progress: float) -> float:
-        """End + (1 - end) * (1 - progress)."""
+        """Return end + (1 - end) * (1 - progress)."""
         return _above(self.end, 1.0 - progress)
 
 
@@ -90,7 +90,7 @@ class Cosine(Schedule):
         _require_end(self, self.end)
 
     def multiplier(self, progress: float) -> float:
-        """End + (1 - end) * (1 + cos(pi * progress)) / 2."""
+        """Return end + (1 - end) * (1 + cos(pi * progress)) / 2."""
         return _above(self.end, 0.5 * (1.0 + cos(pi * progress)))
 
 
@@ -111,7 +111,7 @@ class CosineRestarts(Schedule):
         require(self, "growth", enough, f"nearer to 1 where there are {self.cycles} cycles")
 
     def multiplier(self, progress: float) -> float:
-        """End + (1 - end) * (1 + cos(pi * share)) / 2, share being what is done of the present wave; 1 at the end."""
+        """Return end + (1 - end) * (1 + cos(pi * share)) / 2, with the done share of the current wave; 1 at the end."""
         *earlier, length = self._lengths()
         start = 1.0 - length
         for wave in reversed(earlier):
@@ -123,14 +123,14 @@ class CosineRestarts(Schedule):
         return _above(self.end, 0.5 * (1.0 + cos(pi * share)))
 
     def _lengths(self) -> list[float]:
-        """The share of training that each wave takes."""
+        """Return the fraction of training that each wave takes."""
         waves = [self.growth**cycle for cycle in range(self.cycles)]
         return [wave / sum(waves) for wave in waves]
 
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """A power of what is left, from 1 to `end`."""
+    """Power of the remaining progress, from 1 to `end`."""
 
     name: ClassVar[str] = "polynomial"
     power: float = 2.0
@@ -141,13 +141,13 @@ class Polynomial(Schedule):
         _require_end(self, self.end)
 
     def multiplier(self, progress: float) -> float:
-        """End + (1 - end) * (1 - progress) ** power."""
+        """Return end + (1 - end) * (1 - progress) ** power."""
         return _above(self.end, (1.0 - progress) ** self.power)
 
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """The same share less in each equal stretch, from 1 to `end`."""
+    """Exponential decay from 1 to `end`: the same ratio in each equal segment."""
 
     name: ClassVar[str] = "exponential"
     end: float = 0.01
@@ -156,13 +156,13 @@ class Exponential(Schedule):
         require(self, "end", 0 < self.end < inf, "above 0 and finite; linear or cosine reach 0")
 
     def multiplier(self, progress: float) -> float:
-        """End ** progress."""
+        """Return end ** progress."""
         return self.end**progress
 
 
 @dataclass(frozen=True)
 class Step(Schedule):
-    """Multiplied by `factor` each time another share `every` of training is done."""
+    """Multiplication by `factor` each time another fraction `every` of training is done."""
 
     name: ClassVar[str] = "step"
     every: float = 0.25
@@ -173,13 +173,13 @@ class Step(Schedule):
         require(self, "factor", 0 < self.factor <= 1, "above 0 and at most 1")
 
     def multiplier(self, progress: float) -> float:
-        """Factor ** floor(progress / every)."""
+        """Return factor ** floor(progress / every)."""
         return self.factor ** floor(progress / self.every + ROUNDING)
 
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A straight line from `start` to 1 over the first fraction of training, then another schedule over the rest."""
+    """Straight line from `start` to 1 over the first fraction of training, then another schedule over the rest."""
 
     name: ClassVar[str] = "warmup"
     fraction: float
@@ -192,14 +192,14 @@ class Warmup(Schedule):
         require(self, "then", isinstance(self.then, Schedule), "a schedule, for example Cosine()")
 
     def multiplier(self, progress: float) -> float:
-        """Start + (1 - start) * progress / fraction, and after that fraction the other schedule from its beginning."""
+        """Return start + (1 - start) * progress / fraction; after that, the other schedule from its beginning."""
         if progress < self.fraction:
             return self.start + (1.0 - self.start) * progress / self.fraction
         return self.then((progress - self.fraction) / (1.0 - self.fraction))
 
     @property
     def restarts(self) -> bool:
-        """As the other schedule does."""
+        """Whether the other schedule restarts."""
         return self.then.restarts
 
     def __str__(self) -> str:
@@ -208,7 +208,7 @@ class Warmup(Schedule):
 
 @dataclass(frozen=True)
 class TwoPhase(Schedule):
-    """A straight line from 1 to `middle` over the first `fraction` of training, and another one from there to `end`."""
+    """Straight line from 1 to `middle` over the first `fraction` of training, and another one from there to `end`."""
 
     name: ClassVar[str] = "two_phase"
     fraction: float = 0.5
@@ -221,7 +221,7 @@ class TwoPhase(Schedule):
         _require_end(self, self.end)
 
     def multiplier(self, progress: float) -> float:
-        """The share of each phase that is done, as a share of the way between its two values."""
+        """Return the linear interpolation between the two values of the current phase."""
         if progress < self.fraction:
             return 1.0 + (self.middle - 1.0) * progress / self.fraction
         return self.middle + (self.end - self.middle) * (progress - self.fraction) / (1.0 - self.fraction)
@@ -248,11 +248,11 @@ class Points(Schedule):
                 raise ValueError(f"points of a schedule are in the order of progress, got {after!r} after {before!r}")
 
     def value(self, setting: float, progress: float) -> float:  # noqa: ARG002
-        """Return the value at a progress, whatever the setting is otherwise."""
+        """Return the value at a progress, whatever the configured setting."""
         return self(progress)
 
     def multiplier(self, progress: float) -> float:
-        """The value itself; before the first point and after the last one, theirs."""
+        """Return the value itself; before the first point and after the last one, that point's value."""
         points = self.points
         after = bisect_right(points, (progress, inf))
         if after in (0, len(points)):
@@ -262,7 +262,7 @@ class Points(Schedule):
 
     @property
     def largest(self) -> float:
-        """Return the largest of its values."""
+        """Largest of the values."""
         return max(value for _, value in self.points)
 
     def __str__(self) -> str:
@@ -276,14 +276,14 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 
 def schedule_from(text: str | Schedule) -> Schedule:
-    """The schedule that a text describes, `warmup(0.05) cosine(end=0.1)` or the points `0:3e-4, 0.5:1e-4, 1:0`.
+    """Return the schedule of a text: `warmup(0.05) cosine(end=0.1)`, or the points `0:3e-4, 0.5:1e-4, 1:0`.
 
-    A schedule that is there already is given back.
+    A schedule is returned as it is.
     """
     return text if isinstance(text, Schedule) else _read(text)
 
 
-@lru_cache(maxsize=64)  # asked for in every iteration
+@lru_cache(maxsize=64)  # called in every iteration
 def _read(text: str) -> Schedule:
     if ":" in text:
         return _points_of(text)
@@ -311,7 +311,7 @@ def _points_of(text: str) -> Points:
 
 
 def _above(end: float, share: float) -> float:
-    """The value that is a share of the way from the end value to 1."""
+    """Return the value at `share` of the way from `end` to 1."""
     return end + (1.0 - end) * share
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from velocirl.optim.schedules import MOST_POINTS, Points
 
-STRETCHES = 128  # of training, at first
-TOLERANCE = 1e-5  # between points, of the largest value
-NARROWEST = 1e-9  # of training: a jump is that wide
+STRETCHES = 128  # segments of training, at first
+TOLERANCE = 1e-5  # error between points, relative to the largest value
+NARROWEST = 1e-9  # of training: width of a jump
 
 
 def tabulated(function: Callable[[float], Any]) -> Points:
     """Sample a function of the remaining progress, which falls from 1 to 0 as in Stable-Baselines3.
 
-    There are as many points as bring the straight lines between them within 1e-5 of the largest value.
+    The points are so dense that the straight lines between them are within 1e-5 of the largest value.
     """
     seen: dict[float, float] = {}
 
@@ -54,7 +54,7 @@ def _number(value: Any, remaining: float) -> float:
 
 
 def _is_straight(at: Callable[[float], float], low: float, high: float, allowed: float) -> bool:
-    """Return whether a straight line is near the function at the quarters of a stretch."""
+    """Return whether a straight line is near the function at the quarters of a segment."""
     first, last = at(low), at(high)
     return all(
         abs(first + share * (last - first) - at(low + share * (high - low))) <= allowed for share in (0.25, 0.5, 0.75)
@@ -62,12 +62,12 @@ def _is_straight(at: Callable[[float], float], low: float, high: float, allowed:
 
 
 def _without_straight(places: list[float], at: Callable[[float], float], allowed: float) -> list[float]:
-    """Return the places without those on a straight line between the ones that are kept."""
+    """Return the positions without those on a straight line between the ones that are kept."""
     kept = [places[0]]
     first = 0
     while first < len(places) - 1:
         step, last = 1, first + 1
-        while step:  # as far as a line goes, by leaps that double and then halve
+        while step:  # extend the line by steps that double and then halve
             reach = min(last + step, len(places) - 1)
             if reach > last and _on_line(places, first, reach, at, allowed):
                 last, step = reach, 2 * step

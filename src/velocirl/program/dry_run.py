@@ -1,7 +1,7 @@
-"""Running an algorithm's functions once in plain Python, on made-up numbers, before anything of it is compiled.
+"""Dry run of an algorithm's functions in plain Python, on synthetic numbers, before anything is compiled.
 
-What is wrong with one of them is then said in its own words: the line, and what to write instead. A compiler would take
-a gradient of the wrong width without a word, and write beyond it.
+An error is reported in the algorithm's own terms: the line, and what to write instead. Compiled code would accept a
+gradient of the wrong width silently, and write out of bounds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from velocirl.program.stages import Backward, Forward, Once, Step, Stop
 from velocirl.program.task import Task
 from velocirl.program.update import FIXED, GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
 
-UNWRITTEN = np.float32(1.2345e33)  # what nobody would write
-STEPS = 3  # of a column in time
+UNWRITTEN = np.float32(1.2345e33)  # marks entries as unwritten: no function would write this value
+STEPS = 3  # length of a time column
 
 
 def rehearse(task: Task, algorithm: type) -> None:
-    """Run every function of a task once; raises where one of them would not do."""
+    """Run every function of a task once; raise if one of them is invalid."""
     with Patience() as patience:
         _Rehearsal(task, algorithm, patience).run()
 
@@ -82,7 +82,7 @@ class _Rehearsal:
         self._program(task.program)
 
     def _program(self, program: Program) -> None:
-        """All passes and meetings, of one row."""
+        """Run all passes and reductions for one row."""
         known: dict[str, Any] = {}
         shown = [*self._algorithm.reports, "rows"]
         means = _record(
@@ -125,7 +125,7 @@ class _Rehearsal:
         return read_only(np.full(size if rows == 1 else (rows, *size), 0.1, np.float32))
 
     def _check_gradients(self, call: Call, one: Pass, place: int, known: Mapping[str, Any]) -> None:
-        """Whether the last function before a backward pass has left a number of the gradient unwritten."""
+        """Raise if the last function before a backward pass left an entry of the gradient unwritten."""
         for name in call.gradients:
             gradient = known[f"{name}{GRADIENT}"]
             later = [stage for stage in one.stages[place + 1 :] if isinstance(stage, (Call, Backward))]
@@ -165,9 +165,9 @@ class _Rehearsal:
             raise self._error(stage, *self._told(error, sizes), function, error) from error
 
     def _told(self, error: Exception, sizes: str) -> tuple[str, str]:
-        """What is said of an error, and what to do about it."""
+        """Return the description of an error, and advice on how to fix it."""
         what = f"it {error}" if isinstance(error, TookTooLong) else f"{type(error).__name__}: {error}"
-        if isinstance(error, AttributeError) and "; " in str(error):  # a record has said it
+        if isinstance(error, AttributeError) and "; " in str(error):  # the record's message includes the advice
             return tuple(str(error).rsplit("; ", 1))  # pyright: ignore[reportReturnType]
         if isinstance(error, IndexError):
             return what, sizes
@@ -186,7 +186,7 @@ class _Rehearsal:
         return DefinitionError(f"{self._algorithm.__name__}: {stage}: {what}; {advice}\n  at {file}:{line}")
 
     def _sources(self) -> dict[str, str]:
-        """The network that each forward pass of a network is made by: a target network as the one that it follows."""
+        """Map each network to the trained network of its architecture; a target network maps to its source."""
         return {name: name for name in self._task.trained} | self._task.targets
 
     def _outputs(self, name: str) -> int:
@@ -196,7 +196,7 @@ class _Rehearsal:
         return np.linspace(-0.1, 0.2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
 
     def _fill(self, row: Any) -> None:
-        """Plausible numbers: a step that went on, by the first of all actions."""
+        """Fill a row with plausible numbers: an ongoing episode, and the first of all actions."""
         for name in self._kind.names or ():
             if name in ("mask", "next_mask", "weight"):
                 row[name] = 1
@@ -210,10 +210,10 @@ def _record(
     advice: str,
     values: NDArray[Any] | None = None,
     *,
-    known: Sequence[str] | None = None,  # what it could have
-    fixed: Sequence[str] = (),  # arrays that are not to be written to
+    known: Sequence[str] | None = None,  # valid field names
+    fixed: Sequence[str] = (),  # read-only fields
 ) -> Any:
-    """A record that says what to do about a field that it has not."""
+    """Return a record whose error for an unknown field includes `advice`."""
     names = list(dtype.names or ()) if known is None else known
 
     class Named(Row):

@@ -1,4 +1,4 @@
-"""The guard against numbers that are not numbers: training stops where one appears, and says where that was."""
+"""NaN guard: stops training at the first non-finite value and reports where it occurred."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ SOURCES = {
 }
 
 
-SAID = ("out of memory", "out_of_memory", "unable to allocate", "memoryerror")  # what devices without memory say
+SAID = ("out of memory", "out_of_memory", "unable to allocate", "memoryerror")  # in out-of-memory messages of devices
 
 
 class DeviceMemoryError(MemoryError):
-    """A device has too little memory for a batch; nothing was saved since, and nothing that was saved is lost."""
+    """A device has too little memory for a batch. Nothing was saved since; saved files are intact."""
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether a device says that it has too little memory; some errors say what for already."""
-    text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
+    """Return whether an error means that a device is out of memory; errors that already have advice do not count."""
+    text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have their own error types
     return not isinstance(error, (DeviceMemoryError, AllowanceError)) and any(said in text for said in SAID)
 
 
 @contextmanager
 def tells_of_memory(config: Any) -> Iterator[None]:
-    """Turn an error of a device without memory into one that says for what, and what to change."""
+    """Replace a device's out-of-memory error by one that names the cause and suggests settings to change."""
     try:
         yield
     except Exception as error:
@@ -54,7 +54,7 @@ def tells_of_memory(config: Any) -> Iterator[None]:
 
 
 def for_rollout(config: Any) -> str:
-    """What a learner from rollouts needs memory for, and what would need less."""
+    """Return out-of-memory advice for on-policy learners."""
     rows = config.num_envs * config.horizon
     return (
         f"a rollout of num_envs={config.num_envs:,} x horizon={config.horizon:,} = {rows:,} samples with minibatches of"
@@ -63,12 +63,12 @@ def for_rollout(config: Any) -> str:
 
 
 def for_memory(config: Any) -> str:
-    """The same of a learner from a memory."""
+    """Return out-of-memory advice for off-policy and offline learners."""
     half = max(config.batch_size // 2, 1)
     as_many = f" with gradient_accumulation={2 * config.gradient_accumulation}, which learns the same"
     other = "" if config.precision in ("bf16", "fp16") else ', or precision="bf16"'
     advice = f"give batch_size={half}{as_many if config.batch_size > 1 else ''}"
-    if not hasattr(config, "buffer_size"):  # what is learnt from is data
+    if not hasattr(config, "buffer_size"):  # offline
         return f"updates of batch_size={config.batch_size:,} beside the data: {advice}{other}"
     return (
         f"updates of batch_size={config.batch_size:,} with num_envs={config.num_envs:,} copies beside a memory of"
@@ -77,11 +77,11 @@ def for_memory(config: Any) -> str:
 
 
 class NumericalError(ArithmeticError):
-    """A number of a training run is infinite or not a number; nothing was saved since."""
+    """A value in a training run is not finite; nothing was saved since."""
 
 
 def fault_of_rollout(kind: int, copy: int, t: int, steps: int, num_envs: int) -> NumericalError:
-    """What is said of the first such number of a rollout that began after `steps` steps."""
+    """Return the error for the first non-finite value in a rollout that began after `steps` steps."""
     source, advice = SOURCES[kind]
     return NumericalError(
         f"{source}: copy {copy}, step {steps + t * num_envs} of the run ({t} of this rollout); {advice}."
@@ -90,7 +90,7 @@ def fault_of_rollout(kind: int, copy: int, t: int, steps: int, num_envs: int) ->
 
 
 def check_update(faulty_gradient: bool, parameters: NDArray[Any], steps: int) -> None:
-    """Raise if the update after so many steps met such a number, or left one in the parameters (or in their sum)."""
+    """Raise if the update after `steps` steps had a non-finite gradient, or left one in `parameters` (or their sum)."""
     if faulty_gradient or not np.isfinite(parameters).all():
         source = "the gradient" if faulty_gradient else "a parameter of the network"
         raise NumericalError(
@@ -100,9 +100,9 @@ def check_update(faulty_gradient: bool, parameters: NDArray[Any], steps: int) ->
 
 
 def check_faults(faults: NDArray[np.int32], steps: int, first: int = 0, num_envs: int | None = None) -> None:
-    """Raise if a copy met such a number in an iteration that began after `steps` steps; the first of them is told.
+    """Raise for the first non-finite value in an iteration that began after `steps` steps.
 
-    Where these are some of `num_envs` copies, `first` is the number of their first one.
+    If `faults` has only some of `num_envs` environments, `first` is the number of its first one.
     """
     if not faults.any():
         return

@@ -1,22 +1,22 @@
-"""The fields that an algorithm adds to a row: with each step that is stored, or while it goes through an update.
+"""Fields that an algorithm adds to a row: stored with each step, or used during an update.
 
 They are declared as an environment declares its state, as a class of annotations:
 
     class Scratch:
-        next_action: Action            # an action: as many numbers as one has
-        candidates: Action["samples"]  # several, as many as a setting says
+        next_action: Action            # an action: the size of the action space
+        candidates: Action["samples"]  # several actions; the setting `samples` is their number
         next_log_probability: float32
-        costs: Costs                   # a number for each constraint; under this name, what the step cost by each
-        cost_values: Limits            # a number for each limit, as many as the setting `limited` lists
-        next_action: NextAction        # of recorded data, what was done after the step; see below
-        old_outputs: Outputs           # as many numbers as the policy has columns
+        costs: Costs                   # one number per constraint; under this name, the costs of the step
+        cost_values: Limits            # one number per limit in the setting `limited`
+        next_action: NextAction        # from recorded data, the action after the step; see below
+        old_outputs: Outputs           # one number per output column of the policy
 
-A class of fields may be derived from another, whose fields it has too.
+A class of fields may be derived from another, and inherits its fields.
 
-A field `costs` is written where a step is recorded. Where none is declared, costs are not recorded at all.
+A field `costs` is written when a step is recorded. Without this field, costs are not recorded at all.
 
-A field `next_action: NextAction` brings a second one, `has_next`: 1, or 0 where an episode ended and the data does not
-know what would have been done next.
+A field `next_action: NextAction` adds a second field, `has_next`: 1, or 0 where an episode ended and the data does not
+have the action that would have followed.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from velocirl.networks.heads import Head
 
 
 class ActionType:
-    """The type of a field that is an action, or with an index several of them."""
+    """Type of a field that is an action, or with an index several actions."""
 
     def __init__(self, rows: int | str | None = None) -> None:
         self.rows = rows
 
     def __getitem__(self, rows: int | str) -> ActionType:
-        """So many actions: a number, or the name of a setting."""
+        """Return the type of `rows` actions: a number, or the name of a setting."""
         return ActionType(rows)
 
 
 class CostsType:
-    """The type of a field with a number for each constraint."""
+    """Type of a field with a number for each constraint."""
 
 
 class LimitsType:
-    """The type of a field with a number for each limit."""
+    """Type of a field with a number for each limit."""
 
 
 class NextActionType:
-    """The type of a field that has the action after that of the row, as recorded."""
+    """Type of a field with the recorded next action."""
 
 
 class OutputsType:
-    """The type of a field that keeps what a network gave for the policy."""
+    """Type of a field that keeps the policy network's outputs."""
 
 
 if TYPE_CHECKING:
@@ -71,22 +71,22 @@ else:
     Action, Costs, Limits, Outputs = ActionType(), CostsType(), LimitsType(), OutputsType()
     NextAction = NextActionType()
 
-COSTS = "costs"  # the field that has what a step cost
-NEXT_ACTION, HAS_NEXT = "next_action", "has_next"  # what was done after it, and whether that is known
+COSTS = "costs"  # the field with the costs of a step
+NEXT_ACTION, HAS_NEXT = "next_action", "has_next"  # the recorded next action, and whether it is known
 
 
 def reads_costs(declared: type | None) -> bool:
-    """Whether a class declares a field with a number for each constraint."""
+    """Return whether a class declares a field with a number for each constraint."""
     return any(isinstance(kind, CostsType) for kind in _annotations(declared).values())
 
 
 def reads_next(declared: type | None) -> bool:
-    """Whether a class declares the recorded action after that of a row."""
+    """Return whether a class declares the recorded next action."""
     return any(isinstance(kind, NextActionType) for kind in _annotations(declared).values())
 
 
 def fields_of(declared: type | None, head: Head, config: Any, constraints: int = 1) -> list[Field]:
-    """The fields that a class declares, in an environment of so many constraints; none where there is no class."""
+    """Return the fields that a class declares, in an environment with `constraints` constraints; none if it is None."""
     if declared is None:
         return []
     found = []
@@ -129,6 +129,6 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
 
 
 def _annotations(declared: type | None) -> dict[str, Any]:
-    """The fields of a class and of those from which it is derived, the oldest first."""
+    """Return the annotated fields of a class and its base classes, base classes first."""
     classes = () if declared is None else reversed(declared.__mro__)
     return {name: kind for one in classes for name, kind in inspect.get_annotations(one, eval_str=True).items()}

@@ -1,9 +1,9 @@
 """Operations of an iteration, and the loops and conditions around them.
 
-An iteration is a tuple of these. It says what happens and in which order, and nothing about how: a backend binds each
-name to a function and decides which rows pass through which operations together.
+An iteration is a tuple of operations. It fixes what happens and in which order, not how. A backend binds each name to
+a function and decides which rows pass through which operations together.
 
-A *counter* is an integer with a name: the index of a loop, how often it repeats, or what an operation returned.
+A *counter* is an integer with a name: the index of a loop, its number of repetitions, or the result of an operation.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ ZERO = "zero"  # the counter that is always 0
 
 @dataclass(frozen=True)
 class Rows:
-    """Apply a row function, or a network, to each row. Rows are independent of each other."""
+    """Application of a row function, or a network, to each row. Rows are independent of each other."""
 
     name: str
-    at: str = ZERO  # the counter of the time step, where a row has several
+    at: str = ZERO  # the counter of the time step, for rows with several steps
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Let each environment take a step. Compiled environments are rows as well; others step in Python."""
+    """One step of every environment. Compiled environments are rows as well; others step in Python."""
 
     name: str = "advance"
 
 
 @dataclass(frozen=True)
 class Once:
-    """Call a function once for all rows, with up to three counters; its result may become another one."""
+    """One function call for all rows, with up to three counters; its result may become another counter."""
 
     name: str
     reads: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Loop:
-    """Repeat operations `count` times; `counter` is the index. The loop ends early once `until` is not 0."""
+    """Operations repeated `count` times; `counter` is the index. The loop ends early once `until` is not 0."""
 
     counter: str
     count: str
@@ -50,7 +50,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Choose:
-    """Run one list of operations where a counter is not 0, else another one."""
+    """Operations that run if a counter is not 0; `otherwise` runs if it is."""
 
     counter: str
     body: Operations
@@ -59,7 +59,7 @@ class Choose:
 
 @dataclass(frozen=True)
 class Listed:
-    """Apply row operations to a list of rows instead: `find` lists them and returns how many there are."""
+    """Row operations on a list of rows: `find` fills the list and returns its length."""
 
     find: str
     body: Operations
@@ -67,7 +67,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Timed:
-    """Operations of which only some turns are timed, because reading the clock would take too long otherwise."""
+    """Operations timed in some turns only, because reading the clock each time would take too long."""
 
     turn: str
     body: Operations
@@ -101,7 +101,7 @@ def loop(counter: str, count: str, *body: Operation, until: str | None = None) -
 
 
 def choose(counter: str, body: Operations, otherwise: Operations = ()) -> Choose:
-    """Run operations under a condition that is known when the iteration runs."""
+    """Run operations under a condition that is evaluated when the iteration runs."""
     return Choose(counter, body, otherwise)
 
 
@@ -121,7 +121,7 @@ def phase(name: str, *body: Operation) -> Phase:
 
 
 def when(condition: object, *body: Operation) -> Operations:
-    """Include operations only if a condition holds that is known when the iteration is built."""
+    """Return the operations if a condition known when the iteration is built holds, else none."""
     return body if condition else ()
 
 

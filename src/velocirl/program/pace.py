@@ -1,4 +1,4 @@
-"""The numbers of an iteration of an algorithm that learns from a memory: when what is done, and how much."""
+"""Schedule of an off-policy iteration: when environments step, when updates run, and their parameters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 
 class Pace(NamedTuple):
-    """Steps are those of the environment, counted over all copies."""
+    """Schedule of an off-policy iteration. Steps are environment steps, summed over all environments."""
 
-    rounds: int  # steps that each copy takes in this iteration
+    rounds: int  # steps of each environment in this iteration
     learning_rate: float
     max_grad_norm: float
     max_grad_value: float
@@ -20,53 +20,53 @@ class Pace(NamedTuple):
     train_every: int
     gradient_steps: int
     start: int  # the step at which this call of `learn` began
-    total: int  # and how many it takes
-    initial: float  # exploration at the beginning,
-    final: float  # after this share of it,
+    total: int  # and the number of steps of that call
+    initial: float  # exploration rate at the beginning,
+    final: float  # after the fraction `fraction` of the call,
     fraction: float
     last: float  # and at its end
-    beta: float  # of the weights of prioritised replay, at the beginning
+    beta: float  # exponent of prioritized replay's weights, at the beginning
     beta_final: float  # and at the end
     gamma: float
 
 
-ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
+ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # defines the field types of PACE
 
-GROUP = "learner.group"  # in a state
-# The same as a record, so that compiled loops and graphs read what the host wrote last.
+GROUP = "learner.group"  # key in a saved state
+# `Pace` as a record, so that compiled loops and graphs read what the host wrote last.
 PACE = np.dtype(
     [(name, np.int64 if isinstance(one, int) else np.float64) for name, one in ANY_PACE._asdict().items()], align=True
 )
 
 
 def free(config: Any) -> bool:
-    """Whether there are collectors that run free."""
+    """Return whether collectors run in "free" mode."""
     return config.collectors is not None and config.collect_mode == "free"
 
 
 def group_of(config: Any) -> int:
-    """How many records of a memory belong to one step: the next of the same copy lies so many places further.
+    """Return how many replay records belong to one step: an environment's next record is that many indices further.
 
-    They are those of all copies; of collectors that run free, each brings those of its own.
+    A step has a record of every environment; each free collector adds the records of its own environments only.
     """
     return config.num_envs // config.collectors if free(config) else config.num_envs
 
 
 def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
-    """That number as a state has it, where it is not the number of copies."""
+    """Return the group size as part of a state, if it is not the number of environments."""
     group = group_of(config)
     return {} if group == config.num_envs else {GROUP: np.array([group])}
 
 
 def group_in(config: Any, state: Mapping[str, NDArray[Any]]) -> int:
-    """The same number of a state, which may be of other settings."""
+    """Return the group size of a state, which may have been saved under other settings."""
     return int(np.reshape(state[GROUP], -1)[0]) if GROUP in state and np.size(state[GROUP]) else config.num_envs
 
 
 def check_group(config: Any, state: Mapping[str, NDArray[Any]], *, frames: bool = False) -> None:
-    """Refuse a memory whose steps lie otherwise than they will from now on, where it matters what follows a step.
+    """Refuse a replay buffer saved with another step layout if the order of steps matters.
 
-    It does for returns over several steps, and for observations that are put together from `frames` of several.
+    It matters for n-step returns, and for observations stacked from the `frames` of several steps.
     """
     saved = group_in(config, state)
     if saved == group_of(config) or (config.n_step == 1 and not frames):
@@ -80,12 +80,12 @@ def check_group(config: Any, state: Mapping[str, NDArray[Any]], *, frames: bool 
 
 
 def progress_at(step, pace):
-    """The share of this call of `learn` that is done."""
+    """Return the fraction of this call of `learn` that is done."""
     return min(max((step - pace.start) / pace.total, 0.0), 1.0)
 
 
 def exploration_at(step, pace):
-    """How much is explored: a straight line from `initial` to `final`, and a second one from there to `last`."""
+    """Return the exploration rate: linear from `initial` to `final`, then linear from there to `last`."""
     progress = progress_at(step, pace)
     if progress < pace.fraction:
         return pace.initial + (pace.final - pace.initial) * (progress / pace.fraction)
@@ -94,19 +94,22 @@ def exploration_at(step, pace):
 
 
 def beta_at(step, pace):
-    """How much of the priorities the weights take back."""
+    """Return the exponent β of prioritized replay's importance weights."""
     return pace.beta + (pace.beta_final - pace.beta) * progress_at(step, pace)
 
 
 def updates_due(step, copies, pace):
-    """Updates that are due after a step of all copies, at which the run has taken `step` steps."""
+    """Return the number of updates due after all environments stepped and the run has taken `step` steps."""
     if step <= pace.learning_starts:
         return 0
     return (step // pace.train_every - (step - copies) // pace.train_every) * pace.gradient_steps
 
 
 def stretches(first: int, copies: int, pace: Pace, most: int) -> Iterator[tuple[int, int]]:
-    """An iteration from a step of the run on, cut where updates are due: rounds, at most so many, and updates then."""
+    """Split an iteration that begins at step `first` of the run where updates are due.
+
+    Yields pairs: a number of rounds, at most `most`, and the number of updates that follow them.
+    """
     rounds = 0
     for t in range(pace.rounds):
         rounds += 1

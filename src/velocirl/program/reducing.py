@@ -1,6 +1,6 @@
-"""Where the processes of one training meet: sums over all of them, and which part of the copies is whose.
+"""All-reduce over the processes of one training run, and the assignment of environments to processes.
 
-A learner is handed a `Reducer` and knows nothing of what carries it: MPI, torch.distributed, or nothing at all.
+A learner receives a `Reducer` and does not depend on its transport: MPI, torch.distributed, or none.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 
 class Reducer(Protocol):
-    """The processes that train one agent, as one of them sees the others."""
+    """Group of processes that train one agent, as seen by one of them."""
 
     rank: int
     size: int
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Add up an array of floats that lies in one piece, element by element, over all processes, in its place.
+        """All-reduce: sum a contiguous array of floats element by element over all processes, in place.
 
         All processes get the same bits.
         """
@@ -25,38 +25,38 @@ class Reducer(Protocol):
 
 
 class Alone:
-    """A process that trains by itself."""
+    """Reducer of a single process."""
 
     rank, size = 0, 1
 
     def sum(self, array: NDArray[Any]) -> None:
-        """There is nobody to add."""
+        """Do nothing: there is only one process."""
 
 
 ALONE = Alone()
-Share = tuple[int, int]  # of things that are numbered: the first, and the one after the last
+Share = tuple[int, int]  # range of numbered items: first, and one past the last
 
 
 class Part(NamedTuple):
-    """The part of all copies that one process has, and who has the others."""
+    """One process's part of the environments, and the parts of the other processes."""
 
-    first: int  # the number of its first copy
-    copies: int  # how many it has
-    shares: list[Share]  # of each of its threads, counted from its first copy
-    first_thread: int  # the number of its first thread among those of all processes
-    all_copies: list[int]  # of each thread of all processes
+    first: int  # the number of its first environment
+    copies: int  # its number of environments
+    shares: list[Share]  # range of each of its threads, relative to its first environment
+    first_thread: int  # the number of its first thread among the threads of all processes
+    all_copies: list[int]  # number of environments of each thread of all processes
 
 
 def shares_of(count: int, parts: int) -> list[Share]:
-    """Cut so many things into equal shares, of which the last may be smaller; none is empty, so there may be fewer."""
+    """Split `count` items into at most `parts` ranges of equal size; the last may be smaller, and none is empty."""
     share = -(-count // parts)
     return [(first, min(first + share, count)) for first in range(0, count, share)]
 
 
 def parts_of(copies: int, threads: int, size: int) -> list[Part]:
-    """The parts of so many processes with so many threads each.
+    """Return the parts of `size` processes with `threads` threads each.
 
-    Processes of one thread have what the threads of one process would have.
+    Processes with one thread get the ranges that the threads of a single process would get.
     """
     ranges = shares_of(copies, size)
     shares = [shares_of(stop - first, threads) for first, stop in ranges]
@@ -69,5 +69,5 @@ def parts_of(copies: int, threads: int, size: int) -> list[Part]:
 
 
 def part_of(copies: int, threads: int, reducer: Reducer) -> Part:
-    """The part of one of them."""
+    """Return the part of the reducer's process."""
     return parts_of(copies, threads, reducer.size)[reducer.rank]

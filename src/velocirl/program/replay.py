@@ -17,12 +17,12 @@ from velocirl.program.iteration import (
     when,
 )  # fmt: skip
 
-RANDOM: Operations = (rows("random_action"),)  # how an action is chosen before learning starts,
-POLICY: Operations = (rows("forward"), rows("check_output"), rows("act"))  # and from then on
+RANDOM: Operations = (rows("random_action"),)  # action selection before learning starts,
+POLICY: Operations = (rows("forward"), rows("check_output"), rows("act"))  # and after that
 
 
 def step() -> Operations:
-    """Take one step in every environment and store it: by random actions before learning starts."""
+    """Step every environment once and store the transitions; before learning starts, actions are random."""
     return (
         timed(
             "round",
@@ -40,12 +40,12 @@ def step() -> Operations:
 
 
 def step_by(choice: Operations) -> Operations:
-    """Take the same step where it is known how actions are chosen."""
+    """Take the same step with a fixed way of choosing actions."""
     return (rows("look"), *choice, rows("command"), Advance(), rows("store"), once("enter"))
 
 
 def received_step() -> Operations:
-    """Take a step that is an operation by itself, as of collectors."""
+    """Take a step that is a single operation, as when collectors send it."""
     return (Advance(), once("enter"))
 
 
@@ -64,9 +64,9 @@ def replay(one_step: Operations, learn: Operations) -> Operations:
 
 
 def updates(*, decides: bool, levels: bool) -> Operations:
-    """Run `due` updates: draw a batch, learn from it, and revise its priorities.
+    """Run `due` updates: sample a batch, learn from it, and update its priorities.
 
-    `decides`: something is decided once by the episodes that ended. `levels`: ranks agree on the weights of a batch.
+    `decides`: first call the functions that decide by finished episodes. `levels`: ranks agree on a batch's weights.
     """
     return (
         *when(decides, once("decide")),

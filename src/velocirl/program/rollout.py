@@ -17,10 +17,10 @@ from velocirl.program.iteration import (
 
 
 def rollout(*, masked: bool, normalizes: bool, recurrent: bool = False) -> Operations:
-    """Collect `horizon` steps of every environment, and the values that bootstrapping needs.
+    """Collect `horizon` steps of every environment, and the values needed for bootstrapping.
 
     After the last step, the policy's network also evaluates the current observations, and the final observations of
-    episodes that a time limit cut off; a recurrent network keeps its state for the next rollout.
+    truncated episodes; a recurrent network keeps its state for the next rollout.
     """
     return (
         *when(recurrent, once("keep_start_state")),

@@ -1,7 +1,8 @@
-"""What the arrays of a saved agent with networks must be, by name: the one place where they are declared.
+"""Array specifications of saved agents with networks, by name: the only place where they are declared.
 
-Learners of different devices save the same names, so that a run may go on elsewhere; what depends on the device (how
-many random streams a learner has) may be of any length here, and is made anew where it does not fit.
+Learners of different devices save the same names, so that a run can continue on another device. Arrays that depend on
+the device (such as the number of a learner's random streams) may have any length here. They are created again where
+they do not fit.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from velocirl.optim.optimisers import optimiser_from
 from velocirl.program.pace import GROUP, group_in
 from velocirl.program.task import Task
 
-TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
-DRAWS = "learner.draws"  # the streams of a learner of whole batches, where each row draws by its own
-# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
-SUMS = "policy.episodes"  # of episodes that nothing was decided by yet: their count, and the sums of their costs
+TRAINED = "learner.rng"  # exists once an agent has trained, with all of the learner's arrays
+DRAWS = "learner.draws"  # random streams of a learner of whole batches, one per row
+# Prefixes of arrays with a row for each environment; a network may be called policy, too.
+SUMS = "policy.episodes"  # episodes since the last decision: their count, and the sums of their costs
 BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state", SUMS)
-BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
-COUNTS = "memory.counts"  # of the records of all copies
+BY_RING = ("memory.rows", "memory.priorities")  # one record for each environment in turn
+COUNTS = "memory.counts"  # of the records of all environments
 
 
-DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
+DRAWING = ArraySpec(np.uint64, (2,))  # the random stream that samples batches
 
 
 def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
-    """All that a learner saves, besides what the agent has of its own.
+    """Return the specs of all arrays that a learner saves, besides the agent's own.
 
-    Observations of bytes may be frames or what networks read, as `arrays` have them: a learner takes in both.
+    uint8 observations may be stored as frames or as network inputs, depending on `arrays`: a learner loads both.
     """
     if task.recorded is not None:
         return {**_learning(), **_networks(task), "learner.updates": _counts(1), "memory.rng": DRAWING}
@@ -46,23 +47,23 @@ def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
 
 
 def learned_specs(specs: Specs) -> Specs:
-    """Return the names of arrays of networks, optimizers and update counts."""
+    """Return the specs of networks, optimizers and update counts."""
     apart = (*BY_COPY, "memory.", "waiting.", TRAINED, DRAWS, GROUP)
     return {name: one for name, one in specs.items() if not name.startswith(apart)}
 
 
 def as_own(array: NDArray[Any]) -> ArraySpec:
-    """An array as the agent has one."""
+    """Return the spec of an array with the dtype and shape of the agent's own."""
     return ArraySpec(array.dtype, array.shape)
 
 
 def normaliser(array: NDArray[Any]) -> ArraySpec:
-    """Running moments as the agent has them."""
+    """Return the spec of running moments of the agent's size."""
     return moments(array.shape[1])
 
 
 def _learning() -> Specs:
-    """What every learner has."""
+    """Return the specs of every learner."""
     return {
         TRAINED: streams(None),
         DRAWS: streams(None, optional=True),
@@ -72,7 +73,7 @@ def _learning() -> Specs:
 
 
 def _acting(task: Task) -> Specs:
-    """What a learner has whose copies act."""
+    """Return the specs of a learner whose environments act."""
     state_size = getattr(task.built[task.acting], "state_size", 0)
     return {
         "policy.rng": streams(task.config.num_envs),
@@ -81,7 +82,7 @@ def _acting(task: Task) -> Specs:
 
 
 def _networks(task: Task) -> Specs:
-    """Parameters, moments and steps; targets are as large as what they follow."""
+    """Return the specs of parameters, moments and step counts; a target is as large as the network it follows."""
     slots, specs = optimiser_from(task.config.optimiser).slots, {}
     sizes = {name: len(parameters) for name, parameters in task.parameters.items()}
     sizes |= {target: sizes[source] for target, source in task.targets.items()}
@@ -91,7 +92,7 @@ def _networks(task: Task) -> Specs:
         if name in task.trained:
             specs[f"{name}.moments"] = _numbers(slots, size)
             specs[f"{name}.steps"] = _counts(1)
-            held = getattr(task.built[name], "held", None)  # of torch: what a module keeps beside its parameters
+            held = getattr(task.built[name], "held", None)  # buffers of a torch module
             buffers = {} if held is None else held.buffers()
             owners = [name, *(one for one, source in task.targets.items() if source == name and _changing(held))]
             specs |= {f"{owner}.buffer.{one}": as_own(array) for owner in owners for one, array in buffers.items()}
@@ -103,12 +104,15 @@ def _networks(task: Task) -> Specs:
 
 
 def _changing(held: Any) -> bool:
-    """Whether learning changes what a module keeps: then its targets have that of another moment."""
+    """Return whether training changes a module's buffers: its targets then hold an earlier version of them."""
     return held is not None and held.takes_statistics
 
 
 def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
-    """Of learning from rollouts, where one may wait to be learnt from; of another length, it is left aside."""
+    """Return the specs of on-policy learning, with an optional rollout that waits for its update.
+
+    A waiting rollout of another length is ignored.
+    """
     copies, inputs = task.config.num_envs, task.encoding.inputs
     frames = task.source.stored if "waiting.frames" in arrays else None
     kind = rollout_type(inputs, task.action, task.fields, task.values, frames)
@@ -138,7 +142,7 @@ def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
 
 
 def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
-    """Of learning from a memory; how its arrays belong together is the buffer's own to say."""
+    """Return the specs of off-policy learning; the buffer itself checks that its arrays are consistent."""
     config, copies = task.config, task.config.num_envs
     capacity = max(config.buffer_size // copies, 1) * copies
     frames = task.source.stored if "memory.edges" in arrays else None
@@ -164,7 +168,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
 
 
 def _frames(frames: Frames, copies: int) -> Specs:
-    """Of a memory of frames: those that no record has, and how many episodes of each copy were cut off."""
+    """Return the specs of a frame replay buffer: frames outside of records, and truncations per environment."""
     return {
         "edges": ArraySpec(np.uint8, (frames.stack * copies, frames.size)),
         "finals": ArraySpec(np.uint8, (None, frames.size)),
@@ -173,7 +177,7 @@ def _frames(frames: Frames, copies: int) -> Specs:
 
 
 def _bounds(task: Task, frames: Frames | None) -> dict[str, tuple[Any, Any]]:
-    """Of the fields of a step that become an index, or say what happened."""
+    """Return the bounds of a step's fields that become an index or a status code."""
     bounds: dict[str, tuple[Any, Any]] = {"ended": (0, TRUNCATED), "mask": (0, 1), "next_mask": (0, 1)}
     if frames is not None:
         bounds |= {"ended": (0, LOST), "age": (0, frames.stack - 1), "final": (-1, 2**31 - 1)}

@@ -1,4 +1,4 @@
-"""The numbers of an iteration of an algorithm that learns from rollouts."""
+"""Schedule of an on-policy iteration."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 
 class Schedule(NamedTuple):
-    """What may change from iteration to iteration."""
+    """Parameters that may change from iteration to iteration."""
 
     learning_rate: float
     epochs: int
     minibatches: int
-    accumulate: int  # minibatches whose mean gradient makes one step
-    unit: int  # samples that are drawn together: 1, or a copy's whole rollout
+    accumulate: int  # minibatches per optimizer step (gradient accumulation)
+    unit: int  # samples drawn together: 1, or one environment's whole rollout
     max_grad_norm: float
     max_grad_value: float
 
 
-# What compiled loops read of it.
+# The part of `Schedule` that compiled loops read.
 SCHEDULE = np.dtype([(name, np.int64) for name in ("epochs", "minibatches", "accumulate", "unit")])

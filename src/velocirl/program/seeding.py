@@ -1,4 +1,4 @@
-"""The seeds that follow from an agent's one."""
+"""Seeds of an agent's parts, derived from the agent's seed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 
 
 class Seeds(NamedTuple):
-    """The seeds of an agent's parts."""
+    """Seeds of an agent's parts."""
 
     environment: int
-    policy: int  # of the actions of training
+    policy: int  # for actions in training
     learner: int
-    acting: int  # of the actions outside of training
-    initial: int  # of the first parameters
+    acting: int  # for actions outside of training
+    initial: int  # for the initial parameters
 
 
 def spread_seed(seed: int) -> Seeds:
-    """The seeds of an agent's parts."""
+    """Derive the seeds of an agent's parts from one seed."""
     return Seeds(*(int(word) for word in np.random.SeedSequence(seed).generate_state(5, np.uint64)))
 
 
 def seed_or_drawn(seed: int | None) -> int:
-    """The seed that was given, or one that nobody chose."""
+    """Return the given seed, or a random one if it is None."""
     return int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed

@@ -1,7 +1,7 @@
-"""Numbers by name, of which some come several at a time: one for each of the labels that a setting lists.
+"""Named scalars; some have one entry per label of a setting.
 
-In a function such a one is an array, `numbers.multiplier[k]`. Everywhere else its numbers stand side by side under
-names of their own, `multiplier/temperature` and `multiplier/pressure`, so that they are counted and saved like others.
+In a function, a scalar with labels is an array, `numbers.multiplier[k]`. Everywhere else its entries have flat names,
+`multiplier/temperature` and `multiplier/pressure`, so that they are counted and saved like other scalars.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 
 import numpy as np
 
-BETWEEN = "/"  # a name and a label
+BETWEEN = "/"  # separates a name from a label
 
 
 @dataclass(frozen=True)
 class Several:
-    """A metric with a number for each of the labels that a setting lists, and how these are called, if shown."""
+    """Metric with one entry per label of the setting `each`; `shown` is its reported name, or None."""
 
     each: str
     shown: str | None
 
 
 def several(each: str, shown: str | None) -> Several:
-    """Report a number for each of the labels that a setting lists, as `shown/label`."""
+    """Report one number per label of the setting `each`, as `shown/label`."""
     return Several(each, shown)
 
 
 def flat_names(name: str, each: str | None, config: Any) -> list[str]:
-    """The name of a number, or the names of all of its numbers."""
+    """Return the flat names of a number: its own, or one per label of the setting `each`."""
     return [name] if each is None else [f"{name}{BETWEEN}{label}" for label in getattr(config, each)]
 
 
 def name_of(flat: str) -> str:
-    """The name by which functions know a number."""
+    """Return the name under which functions read the number with this flat name."""
     return flat.partition(BETWEEN)[0]
 
 
 def numbers_type(names: Sequence[str], kind: Any) -> np.dtype[Any]:
-    """A record of numbers under such names, in which those of one name are an array."""
+    """Return the record type of numbers with these flat names; numbers with labels are arrays."""
     fields: dict[str, int] = {}
     for flat in names or ["nothing"]:
         name = name_of(flat)

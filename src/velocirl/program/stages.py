@@ -1,4 +1,4 @@
-"""Stages: the words in which an algorithm says what an update is, from top to bottom as its paper's pseudo-code does.
+"""Stages: the vocabulary of an algorithm's update, written from top to bottom like a paper's pseudocode.
 
     update = (
         forward("target_values", "next_observation"),
@@ -9,22 +9,22 @@
         every("target_every", follow("target_values", "values", "tau")),
     )
 
-Rows of the batch go through `forward`, `each` and `backward` independently of each other. They meet where something is
-to be known of all of them: at a `step` of an optimiser, a `mean`, a `once` or a `stop`. A scalar function says by the
-names of its arguments what it wants:
+Rows of the batch pass through `forward`, `each` and `backward` independently of each other. A reduction over all rows
+takes place at a `step` of an optimizer, a `mean`, a `once` or a `stop`. The argument names of a scalar function select
+its inputs:
 
-    head           how the algorithm reads an output as an action; always the first argument
-    values, ...    the output row of a network, by the name of its `forward`
-    row            the sample itself: what is stored of it, and what earlier stages wrote into it
-    gradient       d loss / d output, to be written for the `backward` that follows; or by name, `values_gradient`
+    head           action head: maps the policy's output to an action; always the first argument
+    values, ...    output row of a network, by the name of its `forward`
+    row            the sample itself: its stored fields, and the fields written by earlier stages
+    gradient       d loss / d output, written for the `backward` that follows; or by name, `values_gradient`
     new_action_slope   d loss / d new_action, from an earlier `backward(..., into="new_action")`
-    metrics        what is added to a field of it is averaged over the batch and shown
-    means          those averages, from the next meeting on
-    numbers        learnt and saved numbers, such as a temperature
+    metrics        values added to its fields are averaged over the batch and reported
+    means          these averages, available from the next reduction on
+    numbers        learned and saved scalars, such as a temperature
     settings       the configuration
-    episodes       those that ended in a rollout, or since the last time: their `count`, and the mean of their `costs`
-                   by constraint; for a `once` of `estimate` or `decide`
-    rng            a stream of random numbers of its own
+    episodes       episodes that ended in a rollout, or since the last call: their `count`, and the mean of their
+                   `costs` by constraint; for a `once` of `estimate` or `decide`
+    rng            a separate random stream
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Forward:
-    """Let a network read fields of each row; its output is known by `name`."""
+    """Forward pass of a network that reads fields of each row; `name` identifies its output."""
 
     network: str
     reads: tuple[str, ...]
     name: str
-    rows: int | str = 1  # rows of each sample: a number, or the setting that says it
+    rows: int | str = 1  # rows per sample: a number, or the name of a setting
 
     def __str__(self) -> str:
         return f"forward({', '.join(map(repr, (self.network, *self.reads)))})"
@@ -49,7 +49,7 @@ class Forward:
 
 @dataclass(frozen=True)
 class Each:
-    """Call a scalar function for each row."""
+    """Call of a scalar function for each row."""
 
     function: Callable[..., Any]
 
@@ -59,7 +59,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Backward:
-    """The gradient of a network's parameters, from that of its output; or that of a field that it read, `into`."""
+    """Backward pass: gradient of a network's parameters, or with `into` of a field that the network read."""
 
     name: str
     into: str | None = None
@@ -70,7 +70,7 @@ class Backward:
 
 @dataclass(frozen=True)
 class Mean:
-    """All rows meet: what was added to metrics so far is known as means; `then(means)` derives more from them."""
+    """Reduction over all rows: metrics added so far become means; `then(means)` derives more from them."""
 
     then: Callable[..., Any] | None = None
 
@@ -80,7 +80,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the optimiser along the mean gradient of a network."""
+    """Optimizer step along the mean gradient of a network."""
 
     network: str
 
@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Once:
-    """Call a scalar function of means, numbers and settings once; what it gives is the gradient of a number."""
+    """One call of a scalar function of means, numbers and settings; with `steps`, it returns that number's gradient."""
 
     function: Callable[..., Any]
     steps: str | None = None
@@ -101,7 +101,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Stop:
-    """End the update where a scalar function of means and settings says so; the step that follows is not taken."""
+    """Early end of the update if a scalar function of means and settings returns true; the next step is not taken."""
 
     function: Callable[..., Any]
 
@@ -111,7 +111,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Follow:
-    """Let a target network come closer to its network, by the share that a setting says."""
+    """Polyak averaging: moves a target network toward its network by a fraction; the setting `share` holds it."""
 
     target: str
     source: str
@@ -123,7 +123,7 @@ class Follow:
 
 @dataclass(frozen=True)
 class Every:
-    """Stages of every so many updates only; a setting says how many."""
+    """Stages that run in every N-th update only; a setting holds N."""
 
     setting: str
     stages: tuple[Stage, ...]
@@ -134,7 +134,7 @@ class Every:
 
 @dataclass(frozen=True)
 class When:
-    """Stages that are there only where a setting is true, and others where it is not."""
+    """Stages included only if a setting is true; `otherwise` is included if it is false."""
 
     setting: str
     stages: tuple[Stage, ...]
@@ -146,7 +146,7 @@ class When:
 
 @dataclass(frozen=True)
 class Column:
-    """Call a scalar function for each copy's column in time; `names` says where its arguments are other fields."""
+    """Call of a scalar function for each environment's time column; `names` maps arguments to other fields."""
 
     function: Callable[..., Any]
     names: dict[str, str] = field(default_factory=dict)
@@ -159,7 +159,7 @@ Stage = Forward | Each | Backward | Mean | Step | Once | Stop | Follow | Every |
 
 
 def forward(network: str, *reads: str, name: str | None = None, rows: int | str = 1) -> Forward:
-    """Let a network read fields of each row. With `rows`, each sample has so many: the fields have as many rows."""
+    """Run a network on fields of each row. With `rows`, each sample has that many rows, and so have its fields."""
     return Forward(network, reads, name or network, rows)
 
 
@@ -169,50 +169,50 @@ def each(function: Callable[..., Any]) -> Each:
 
 
 def backward(name: str, into: str | None = None) -> Backward:
-    """Go back through a forward pass: to the parameters, or `into` a field that it read."""
+    """Backpropagate through a forward pass: to the parameters, or `into` a field that the network read."""
     return Backward(name, into)
 
 
 def mean(function: Callable[..., Any], then: Callable[..., Any] | None = None) -> tuple[Stage, ...]:
-    """Call a function for each row whose metrics are needed as means from here on; `then(means)` derives from them."""
+    """Call a function for each row, then average its metrics over all rows; `then(means)` derives more means."""
     return Each(function), Mean(then)
 
 
 def step(network: str) -> Step:
-    """A step of a network's optimiser."""
+    """Take a step of a network's optimizer."""
     return Step(network)
 
 
 def once(function: Callable[..., Any], steps: str | None = None) -> Once:
-    """Call a function once for all rows; with `steps`, it gives the gradient of that number, which takes a step."""
+    """Call a function once for all rows; with `steps`, it returns the gradient of that number, which takes a step."""
     return Once(function, steps)
 
 
 def stop(function: Callable[..., Any]) -> Stop:
-    """End the update where the function says so."""
+    """End the update if the function returns true."""
     return Stop(function)
 
 
 def follow(target: str, source: str, share: str) -> Follow:
-    """Let a target network come closer to its network."""
+    """Move a target network toward its network (Polyak averaging)."""
     return Follow(target, source, share)
 
 
 def every(setting: str, *stages: Any) -> Every:
-    """Stages of every so many updates only."""
+    """Run stages in every N-th update only, with N from a setting."""
     return Every(setting, flat(stages))
 
 
 def when(setting: str, *stages: Any, otherwise: tuple[Any, ...] = ()) -> When:
-    """Stages that are there only where a setting is true."""
+    """Include stages only if a setting is true."""
     return When(setting, flat(stages), flat(otherwise))
 
 
 def column(function: Callable[..., Any], **names: str) -> Column:
-    """Call a function for each copy's column in time: its arguments are fields, arrays over the steps of a rollout."""
+    """Call a function for each environment's time column; its arguments are fields, arrays over a rollout's steps."""
     return Column(function, names)
 
 
 def flat(stages: tuple[Any, ...]) -> tuple[Stage, ...]:
-    """Stages one after the other; some words give several."""
+    """Flatten nested tuples of stages; some constructors return several."""
     return tuple(one for stage in stages for one in (flat(stage) if isinstance(stage, tuple) else (stage,)))

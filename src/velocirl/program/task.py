@@ -1,4 +1,4 @@
-"""What a learner is given: an algorithm as its agent made it for one environment and configuration."""
+"""Learner input: the algorithm bound to one environment and configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from velocirl.program.update import Call, Program
 
 @dataclass(frozen=True)
 class Task:
-    """An algorithm, its networks and its environment; nothing here knows which algorithm it is."""
+    """An algorithm with its networks and environment; learners do not depend on which algorithm it is."""
 
     name: str  # for messages
     config: Any
@@ -35,88 +35,88 @@ class Task:
     encoding: Encoding
     seeds: Seeds
     networks: Mapping[str, Declared]
-    built: Mapping[str, Any]  # the networks that learn: an MLP, or what makes a torch network for a device
-    parameters: Mapping[str, NDArray[np.float32]]  # of those; that of the network that acts is the agent's own
+    built: Mapping[str, Any]  # the networks that learn: an MLP, or a builder of a torch network
+    parameters: Mapping[str, NDArray[np.float32]]  # of `built`; the acting network's are the agent's own
     acting: str  # the network that acts
     act: Call
     program: Program
-    fields: Sequence[Field]  # that the algorithm adds to a row
-    settings: NDArray[Any]  # (1,) the numbers of the configuration that functions read
-    number_starts: Mapping[str, float]  # where numbers begin
+    fields: Sequence[Field]  # fields that the algorithm adds to a row
+    settings: NDArray[Any]  # (1,) the numeric settings that functions read
+    number_starts: Mapping[str, float]  # initial values of numbers
     observation_moments: RunningMoments
-    recent: int  # episodes that a report tells of at most
+    recent: int  # maximum number of episodes in a report
     phases: dict[str, float]
-    frames: Frames | None = None  # where observations are stored frame by frame
-    constraints: tuple[str, ...] = ()  # by name, of which steps have costs
-    reads_costs: bool = False  # whether the algorithm learns from these
-    reducer: Reducer = ALONE  # the processes that train together; of `num_envs` copies, each has its part
-    decisions: Sequence[Call] = ()  # called once, of episodes, numbers and settings: after a rollout,
-    decided_by: int = 1  # or before updates from a memory, once so many episodes have ended
-    reads_next: bool = False  # whether it reads the recorded action after that of a row
-    recorded: Recorded | None = None  # the data, of algorithms that learn from that alone
-    # Of algorithms that learn from rollouts:
-    value: Call | None = None  # what is told of an observation besides an action
-    values: Sequence[str] = ()  # the fields that this writes
-    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields
-    reestimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # the same, before each epoch,
-    before_epoch: Program | None = None  # and what all rows go through before those
-    explained: tuple[str, str] | None = None  # the fields of a value, and of its target
+    frames: Frames | None = None  # set if observations are stored frame by frame
+    constraints: tuple[str, ...] = ()  # names; each step has a cost for each
+    reads_costs: bool = False  # whether the algorithm learns from these costs
+    reducer: Reducer = ALONE  # the processes that train together; each has a part of `num_envs`
+    decisions: Sequence[Call] = ()  # called once, with episodes, numbers and settings: after a rollout,
+    decided_by: int = 1  # or before off-policy updates, once this many episodes have ended
+    reads_next: bool = False  # whether the algorithm reads the recorded next action
+    recorded: Recorded | None = None  # the data, for offline algorithms
+    # For on-policy algorithms:
+    value: Call | None = None  # estimates an observation's value
+    values: Sequence[str] = ()  # the fields that `value` writes
+    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a time column, and their fields
+    reestimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # likewise, before each epoch,
+    before_epoch: Program | None = None  # and the program for all rows before these
+    explained: tuple[str, str] | None = None  # the fields of a value and its target
     reward_moments: RunningMoments | None = None
 
     @property
     def part(self) -> Part:
-        """The copies of this process, where all its threads work on all of them."""
+        """The environments of this process, with all of its threads as one."""
         return part_of(self.config.num_envs, 1, self.reducer)
 
     @property
     def reporting(self) -> Reported:
-        """What is told of steps and episodes besides returns and lengths."""
+        """Values recorded of steps and episodes besides returns and lengths."""
         fields = () if self.source.native is None else self.source.native.report
         return Reported(fields, len(self.constraints), self.reads_costs)
 
     @property
     def report(self) -> tuple[str, ...]:
-        """What is told of an episode: the fields of its last state that the environment reports, and its costs."""
+        """Names of the values reported per episode: the reported fields of its last state, and its costs."""
         return (*self.reporting.fields, *cost_names(self.constraints))
 
     @property
     def first_cost(self) -> int:
-        """The place of the first constraint's cost in what is told of an episode."""
+        """Index of the first constraint's cost in `report`."""
         return len(self.report) - len(self.constraints)
 
     def costs_of(self, reported: Any) -> Any:
-        """The costs of episodes, by constraint, in what is told of them: (report_rows, ...)."""
+        """Return the episode costs, one row per constraint, of the reported values (report_rows, ...)."""
         return reported[self.first_cost : self.first_cost + len(self.constraints)]
 
     @property
     def report_rows(self) -> int:
-        """The numbers of a step in which this is kept, and behind those how many constraints it violated."""
+        """Number of values kept per step: `report`, then the count of violated constraints where constraints exist."""
         return len(self.report) + bool(self.constraints)
 
     @property
     def stored(self) -> list[Field]:
-        """The fields that a memory keeps of a step beside those of every algorithm."""
+        """The fields that a replay buffer stores in addition to the fields of every algorithm."""
         names = [*([COSTS] if self.reads_costs else []), *([NEXT_ACTION, HAS_NEXT] if self.reads_next else [])]
         return [one for one in self.fields if one.name in names]
 
     @property
     def trained(self) -> list[str]:
-        """The networks that learn."""
+        """Names of the networks that learn."""
         return [name for name, one in self.networks.items() if isinstance(one, Network)]
 
     @property
     def targets(self) -> dict[str, str]:
-        """The target networks, and those that they follow."""
+        """Target networks, mapped to the networks that they follow."""
         return {name: one.of for name, one in self.networks.items() if isinstance(one, TargetNetwork)}
 
     @property
     def numbers(self) -> list[str]:
-        """The single numbers, in their order."""
+        """Flat names of the scalars, in their order of declaration."""
         found = [(name, one.each) for name, one in self.networks.items() if isinstance(one, Number)]
         return [flat for name, each in found for flat in flat_names(name, each, self.config)]
 
     @property
     def action(self) -> Act:
-        """What an action is made of."""
+        """Layout of an action."""
         head = self.head
         return Act(head.action_size, head.action_dtype, head.options if head.masked else 0)

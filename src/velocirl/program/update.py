@@ -1,7 +1,7 @@
-"""A program: an algorithm's stages as they are run, with every name in them resolved and checked.
+"""Programs: an algorithm's stages as they are run, with every name in them resolved and checked.
 
-Stages between two meetings are a pass, through which rows go independently of each other. What is wrong with a stage is
-said when an agent is made, with the algorithm's file, the stage, and what to write instead.
+Stages between two reductions form a pass; its rows are independent of each other. An invalid stage is reported when an
+agent is created, with the algorithm's file, the stage, and what to write instead.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ from velocirl.program.stages import (
 )  # fmt: skip
 
 HEAD = "head"
-GRADIENT, SLOPE = "_gradient", "_slope"  # the ends of names: of a forward pass, and of a field
+GRADIENT, SLOPE = "_gradient", "_slope"  # suffixes: of a forward pass's name, and of a field's
 ROW_WORDS = ("row", "metrics", "means", "numbers", "settings", "rng")
 ONCE_WORDS = ("means", "numbers", "settings")
-ROLLOUT_WORDS = ("episodes", "numbers", "settings")  # of a `once` after a rollout
-FIXED = ("action", "mask", "next_mask")  # fields of a row that an update only reads
+ROLLOUT_WORDS = ("episodes", "numbers", "settings")  # for a `once` after a rollout
+FIXED = ("action", "mask", "next_mask")  # row fields that an update only reads
 ACTING_WORDS = ("row", "mask", "rng", "exploration", "noise", "settings")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A scalar function and the names of what it is called with, the head apart."""
+    """Scalar function and the names of its arguments, without the head."""
 
     function: Callable[..., Any]
     arguments: tuple[str, ...]
     takes_head: bool
-    metrics: tuple[str, ...] = ()  # the fields of metrics that it adds to
+    metrics: tuple[str, ...] = ()  # the fields of `metrics` that it adds to
 
     @property
     def gradients(self) -> list[str]:
-        """The forward passes whose gradients it writes."""
+        """The forward passes whose gradients the function writes."""
         return [name.removesuffix(GRADIENT) for name in self.arguments if name.endswith(GRADIENT)]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Stages that rows go through one after the other, each row by itself."""
+    """Stages that each row passes through in turn, independently of other rows."""
 
     stages: tuple[Forward | Call | Backward, ...]
-    every: str | None  # the setting that says in which updates, if not in all
+    every: str | None  # the setting with its period; None if it runs in every update
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where all rows meet: a mean, a step, a number, a stop, or a target network that moves."""
+    """Reduction over all rows: a mean, a step, a number, a stop, or a target network's update."""
 
     stage: Mean | Step | Once | Stop | Follow
     call: Call | None  # the function of a mean, a once or a stop
@@ -77,10 +77,10 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Program:
-    """An update as passes and meetings."""
+    """An update as passes and reductions."""
 
     steps: tuple[Pass | Meeting, ...]
-    metrics: tuple[str, ...]  # the names of those that functions know, in the order in which they are declared
+    metrics: tuple[str, ...]  # metrics that functions use, in the order of declaration
 
     @property
     def passes(self) -> list[Pass]:
@@ -94,12 +94,12 @@ class Program:
 
     @property
     def calls(self) -> list[Call]:
-        """All functions that are called for each row."""
+        """All functions called for each row."""
         return [one for part in self.passes for one in part.stages if isinstance(one, Call)]
 
     @property
     def functions(self) -> list[Call]:
-        """All functions, also those that are called once."""
+        """All functions, including those called once."""
         return [*self.calls, *(one.call for one in self.steps if isinstance(one, Meeting) and one.call is not None)]
 
     @property
@@ -110,33 +110,33 @@ class Program:
 
     @property
     def shares(self) -> list[str]:
-        """The settings that say how far target networks follow."""
+        """Settings with the averaging fractions of target networks."""
         return [one.stage.share for one in self.steps if isinstance(one, Meeting) and isinstance(one.stage, Follow)]
 
     @property
     def periods(self) -> list[str]:
-        """The settings that say in which updates some of it is done."""
+        """Settings with the periods of stages that do not run in every update."""
         return list(dict.fromkeys(one.every for one in self.steps if one.every is not None))
 
     def due(self, config: Any, number: int) -> frozenset[str]:
-        """Those that say that something is done in update number so many of a run."""
+        """Return the settings of `periods` that are due at update `number` of a run."""
         return frozenset(name for name in self.periods if number % getattr(config, name) == 0)
 
     def kinds_of_updates(self) -> list[frozenset[str]]:
-        """What may be due together."""
+        """Return all combinations of periods that may be due in the same update."""
         either = product((False, True), repeat=len(self.periods))
         return [frozenset(compress(self.periods, flags)) for flags in either]
 
 
 class Resolver:
-    """Resolves the names of one algorithm; its class is for messages."""
+    """Resolver of the names of one algorithm; `algorithm` is used in messages."""
 
     def __init__(
         self,
         algorithm: type,
         networks: Mapping[str, Declared],
-        fields: Sequence[str],  # of a row, observations included
-        metrics: Sequence[str],  # that the algorithm declares
+        fields: Sequence[str],  # fields of a row, including observations
+        metrics: Sequence[str],  # metrics that the algorithm declares
         config: Any,
     ) -> None:
         self._algorithm, self._networks, self._config = algorithm, networks, config
@@ -147,7 +147,7 @@ class Resolver:
                 raise self._error(f"networks[{name!r}]", f"there is no network {one.of!r}", advice)
 
     def program(self, stages: Sequence[Any]) -> Program:
-        """The stages of an update as passes and meetings."""
+        """Return the stages of an update as passes and reductions."""
         found = list(self._walk(flat(tuple(stages)), None))
         steps: list[Pass | Meeting] = []
         pending: list[Any] = []
@@ -176,7 +176,10 @@ class Resolver:
         return replace(program, metrics=tuple(one for one in self._metrics if name_of(one) in reached))
 
     def starts_of(self, number: str, given: Mapping[str, float]) -> dict[str, float]:
-        """Where a number, or each of its numbers, begins: at what is given under that name, or at the setting."""
+        """Return the initial value of a number, or of each of its entries, by flat name.
+
+        The value is `given[start]` if there is one, else the setting named `start`.
+        """
         declared = self._networks[number]
         assert isinstance(declared, Number)  # noqa: S101 - only these begin somewhere
         start, stage = declared.start, f"Number({declared.start!r}) {number}"
@@ -186,18 +189,18 @@ class Resolver:
         return dict.fromkeys(flat_names(number, declared.each, self._config), value)
 
     def acting(self, function: Callable[..., Any], network: str) -> Call:
-        """A function that draws an action, or one that reads a value, from the output of a network."""
+        """Resolve a function that draws an action, or reads a value, from a network's output."""
         return self._call(function, (network, *ACTING_WORDS), f"{function.__name__}, which acts")
 
     def estimating(self, function: Callable[..., Any]) -> Call:
-        """A function that reads a value of a state or an action from the outputs of networks."""
+        """Resolve a function that reads the value of a state or an action from the outputs of networks."""
         learnt = [name for name, one in self._networks.items() if isinstance(one, Network)]
         return self._call(
             function, (*learnt, "action", "row", "mask", "settings"), f"{function.__name__}, which estimates"
         )
 
     def once_after(self, stages: Sequence[Any]) -> list[Call]:
-        """Functions that are called once, after those over columns."""
+        """Resolve the functions that are called once, after the functions over columns."""
         found = [stage for stage, _ in self._walk(flat(tuple(stages)), None) if isinstance(stage, Once)]
         for stage in found:
             if stage.steps is not None:
@@ -205,7 +208,7 @@ class Resolver:
         return [self._call(stage.function, ROLLOUT_WORDS, str(stage)) for stage in found]
 
     def episodes_before(self, stages: Sequence[Any]) -> int:
-        """How many episodes have to end before these are called: as many as the setting of their `every` says."""
+        """Return how many episodes must end before the stages' functions are called: the setting of their `every`."""
         found = list(self._walk(flat(tuple(stages)), None))
         for stage, _ in found:
             if not isinstance(stage, Once):
@@ -216,7 +219,7 @@ class Resolver:
         return max((int(getattr(self._config, one)) for one in periods if one is not None), default=1)
 
     def columns(self, stages: Sequence[Any], fields: Sequence[str]) -> list[tuple[Callable[..., Any], list[str]]]:
-        """Functions over a copy's column in time, and the field of each of their arguments; the last is settings."""
+        """Return functions over an environment's time column, each with the fields of its arguments, or `settings`."""
         found = []
         for stage, _ in self._walk(flat(tuple(stages)), None):
             if isinstance(stage, Once):
@@ -231,7 +234,7 @@ class Resolver:
         return found
 
     def _walk(self, stages: tuple[Stage, ...], every: str | None) -> Iterator[tuple[Any, str | None]]:
-        """The stages that the configuration asks for, each with the setting of its period."""
+        """Yield the stages that the configuration selects, each with the setting of its period."""
         for stage in stages:
             if isinstance(stage, When):
                 chosen = stage.stages if self._setting(stage, stage.setting) else stage.otherwise
@@ -349,20 +352,20 @@ class Resolver:
 
 
 class _Known:
-    """What earlier stages have given names to."""
+    """Names defined by earlier stages."""
 
     def __init__(self) -> None:
         self.forwards: dict[str, Forward] = {}
         self.slopes: list[str] = []
-        self.written: set[str] = set()  # forward passes whose gradient a function has written,
-        self.learnt: set[str] = set()  # and networks whose gradient is known
+        self.written: set[str] = set()  # forward passes whose gradient a function has written
+        self.learnt: set[str] = set()  # networks with a gradient
 
 
 def file_of(algorithm: type) -> str:
-    """Where an algorithm was written."""
+    """Return the source file of an algorithm."""
     try:
         return inspect.getsourcefile(algorithm) or algorithm.__module__
-    except (TypeError, OSError):  # a class that was typed in
+    except (TypeError, OSError):  # a class defined interactively
         return algorithm.__module__
 
 
@@ -373,7 +376,10 @@ def _names(function: Callable[..., Any]) -> list[str]:
 def mean_metrics(
     names: Sequence[str], slots: Sequence[tuple[int, int]], totals: Sequence[float], seen: Sequence[float]
 ) -> dict[str, float]:
-    """The mean of each metric: `slots` are its number and that of the pass in which it was added to; else NaN."""
+    """Return the mean of each metric; NaN if its pass was not seen.
+
+    Each of `slots` has two indices: the metric, and the pass that added to it.
+    """
     found = dict.fromkeys(names, nan)
     for (metric, number), total in zip(slots, totals, strict=False):
         if seen[number]:

@@ -1,1 +1,1 @@
-"""What a run leaves on disk: its directory, checkpoints, figures, curves, and who writes them."""
+"""Files of a run: its directory, checkpoints, metrics and curves, and their writers."""

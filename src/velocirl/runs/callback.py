@@ -1,4 +1,4 @@
-"""Who is told of a run as it goes: recorders, displays, and whatever a user hangs in."""
+"""Callback interface of training, for recorders, progress displays and user code."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Does something before, at the start, after each iteration and at the end of training; subclasses say what."""
+    """Base class of callbacks: hooks before, at the start, after each iteration and at the end of training."""
 
     def prepare(self, agent: Agent) -> None:
-        """Training was asked for; what it needs is compiled now, or loaded, and the environments are made."""
+        """Run when training is requested, before the environments are created and code is compiled or loaded."""
 
     def start(self, agent: Agent) -> None:
-        """Training begins."""
+        """Run when training begins."""
 
     def step(self, agent: Agent) -> bool | None:  # noqa: ARG002
-        """An iteration is done, its figures are in `agent.metrics`; returning False stops training."""
+        """Run after each iteration, with its metrics in `agent.metrics`; return False to stop training."""
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Training is over: its end was reached, a callback stopped it, or a signal did."""
+        """Run when training ends: at its step budget, by a callback or by a signal."""
 
     def fail(self, agent: Agent, error: BaseException) -> None:
-        """Training ended with an error."""
+        """Run when training ends with an error."""

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: the newest few, the best one, and what to do when one of them is damaged."""
+"""Checkpoints of one run: the newest few, the best one, and recovery from damaged ones."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ DAMAGED = ".damaged"
 NAME = re.compile(r"step_(\d{12,})\.safetensors")
 
 
-SCORE = "best"  # in the document of the best state: {"metric": ..., "score": ...}
+SCORE = "best"  # key in the document of the best state: {"metric": ..., "score": ...}
 
 
 class NoCheckpointError(FileNotFoundError):
-    """There is nothing to go on from; the message says what was tried."""
+    """Error for a run without a usable checkpoint; the message lists what was tried."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read, and what was wrong with newer ones."""
+    """A loaded checkpoint, with the problems of newer ones."""
 
     path: Path
     step: int
     state: State
-    problems: tuple[str, ...] = ()  # a line for each newer one that was damaged and set aside
+    problems: tuple[str, ...] = ()  # one line per newer checkpoint that was damaged and set aside
 
 
 class Checkpoints:
-    """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk.
+    """Directory of checkpoints: keeps the newest `keep` and removes an old one once its successor is on disk.
 
-    A large memory (see `memory_files`) lies beside them, in memory/: a checkpoint adds what is new of it. Links below
-    the directory are not followed, nor is the directory itself where its path is confined.
+    A large replay buffer (see `memory_files`) is stored next to them, in memory/. Each checkpoint appends only its new
+    rows. Links below the directory are not followed; nor is the directory itself where its path is confined.
     """
 
     def __init__(self, directory: str | Path | ConfinedPath, keep: int = 3) -> None:
@@ -52,25 +52,25 @@ class Checkpoints:
         self._place = ConfinedPath.of(directory)
         self.directory = self._place.path
         self.keep = keep
-        self._segments: dict[Path, list[Segment]] = {}  # of the memory, by the checkpoint that needs them
+        self._segments: dict[Path, list[Segment]] = {}  # segments of the replay buffer, by checkpoint
         remove_unfinished(self._place)
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was saved yet, damaged ones included."""
+        """Whether nothing has been saved yet, not even a file that is now damaged."""
         return not self._place.names()
 
     def any(self) -> bool:
-        """Whether there is one: of a step, or the best."""
+        """Return whether there is a checkpoint of a step, or the best state."""
         return bool(self.steps()) or (self._place / BEST).is_file()
 
     def steps(self) -> dict[int, Path]:
-        """The file of every step that was saved, oldest first."""
+        """Return the files of all saved steps, oldest first."""
         found = filter(None, map(NAME.fullmatch, self._place.names()))
         return dict(sorted((int(match[1]), self.directory / match[0]) for match in found))
 
     def save(self, step: int, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
-        """Save a step, then remove those that are too many. Steps only go forward."""
+        """Save a step, then remove the oldest checkpoints beyond `keep`. Steps must not decrease."""
         newest = max(self.steps(), default=0)
         if step < 0:
             raise ValueError(f"a step is a count from 0, got {step}")
@@ -91,13 +91,13 @@ class Checkpoints:
         return path
 
     def save_best(self, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
-        """Save what is the best so far, without its memory; it stays until a better one takes its place."""
+        """Save the best state so far, without its replay buffer; it stays until a better one replaces it."""
         self._place.make_directory()
         write_state(self._place / BEST, whole(forget(arrays)), document)
         return self.directory / BEST
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """Return the newest step that was saved and its document; empty where it is damaged, None without any."""
+        """Return the newest saved step and its document: empty if it is damaged, None without a checkpoint."""
         steps = self.steps()
         if not steps:
             return None
@@ -108,7 +108,7 @@ class Checkpoints:
             return step, {}
 
     def best_document(self) -> dict[str, Any] | None:
-        """Return the document of the best state; empty where it is damaged, None where there is no such state."""
+        """Return the document of the best state: empty if it is damaged, None without such a state."""
         try:
             return self.best().document
         except NoCheckpointError:
@@ -121,16 +121,16 @@ class Checkpoints:
         (self._place / BEST).remove()
 
     def clear(self) -> None:
-        """Remove the checkpoints, the best model and the memory; other files of the directory stay."""
+        """Remove the checkpoints, the best model and the replay buffer; other files in the directory stay."""
         for name in self._place.names():
             if name == BEST or NAME.fullmatch(name.removesuffix(DAMAGED)):
                 (self._place / name).remove()
         remove_others(self._place / DIRECTORY, ())
 
     def latest(self, *, memory: bool = True) -> Checkpoint:
-        """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used.
+        """Return the newest intact checkpoint. Damaged ones are set aside with a warning and never used.
 
-        Who only wants to see the agent act does without its memory, whatever state that is in.
+        Without `memory`, the replay buffer is not read, so it may be damaged: enough to watch the agent act.
         """
         problems: list[str] = []
         tried: set[Path] = set()
@@ -140,12 +140,12 @@ class Checkpoints:
             tried.add(path)
             try:
                 return Checkpoint(path, step, read_checkpoint(self._place / path.name, memory=memory), tuple(problems))
-            except FileNotFoundError:  # a run that is going on has just removed it, and has newer ones
+            except FileNotFoundError:  # removed a moment ago by a running process, which has newer ones
                 continue
             except DamagedStateError as error:
-                if not (self._place / path.name).exists():  # removed just now, with its memory
+                if not (self._place / path.name).exists():  # removed a moment ago, with its replay buffer
                     continue
-                with contextlib.suppress(OSError):  # where nothing can be renamed, passing it over is enough
+                with contextlib.suppress(OSError):  # where renaming fails, skipping the file is enough
                     (self._place / path.name).rename(f"{path.name}{DAMAGED}")
                 problems.append(f"{error}; it is set aside as {path.name}{DAMAGED}")
                 warnings.warn(problems[-1], stacklevel=2)
@@ -153,14 +153,14 @@ class Checkpoints:
         raise NoCheckpointError(f"there is no usable checkpoint in {self.directory}{tail}")
 
     def best(self) -> State:
-        """The best state that was saved."""
+        """Return the best saved state."""
         path = self._place / BEST
         if not path.exists():
             raise NoCheckpointError(f"no best state was saved in {self.directory}")
         return read_state(path)
 
     def best_score(self, metric: str) -> ModelScore | None:
-        """Return the score of the best state; None where there is no state, or it was judged by another metric."""
+        """Return the score of the best state; None without such a state, or if it was scored by another metric."""
         found = ModelScore.read((self.best_document() or {}).get(SCORE))
         return found if found is not None and found.metric == metric else None
 

@@ -1,4 +1,4 @@
-"""The file of a run from which `velocirl train --config` makes the same run again."""
+"""Configuration file of a run: `velocirl train --config` repeats the run from it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from velocirl.runs.directory import Plan, Run
     from velocirl.runs.groups import Group
 
-CONFIG = "config.toml"  # in the directory of a run or of a group
+CONFIG = "config.toml"  # in the directory of a run or a group
 
 
 def write_config(run: Run | Group, environment: str) -> None:
-    """Write it into the directory of a run or group; `environment` is as one writes it on a command line."""
+    """Write the file into the directory of a run or group; `environment` is spelled as on the command line."""
     description = run.description
     assert description.plan is not None  # noqa: S101 - every run that is trained has one
     text = config_text(environment, description.algorithm, description.plan, description.config)
@@ -24,7 +24,7 @@ def write_config(run: Run | Group, environment: str) -> None:
 
 
 def config_text(environment: str, algorithm: str, plan: Plan, config: Mapping[str, Any]) -> str:
-    """The settings of a run as a TOML file."""
+    """Return the settings of a run as TOML text."""
     values = {
         "environment": environment,
         "algorithm": algorithm,
@@ -37,7 +37,7 @@ def config_text(environment: str, algorithm: str, plan: Plan, config: Mapping[st
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as the lines of a TOML file; what is None is left out, as TOML has no word for it."""
+    """Format plain values as TOML lines; None is omitted, as TOML has no null."""
     return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
 
 

@@ -1,4 +1,4 @@
-"""Signals that Python cannot hear, because compiled code does not return: a thread hears them in its place."""
+"""Signal handling while compiled code runs and Python's handlers cannot: a thread reads the signals."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-GRACE = 10.0  # seconds after a signal until it is said why nothing happens
-MOMENT = 1.0  # seconds after which a signal is a second one, and in which Python may still take note of it by itself
+GRACE = 10.0  # seconds after a signal until a message explains the delay
+MOMENT = 1.0  # seconds until another signal counts as a second one, and that Python gets to handle it itself
 DEAF = (
     "\nstill in compiled code, {:.0f} s after the signal: an iteration that takes so long, or an environment whose loop"
     " never ends. Another Ctrl-C or SIGTERM ends it at once, without saving what came after the last checkpoint\n"
 )
-END = 0  # no signal has this number
+END = 0  # unused as a signal number
 
 
 class SignalListener:
-    """Reads signals as the system delivers them; a second one that Python does not take note of ends the process.
+    """Thread that reads signals as they are delivered; ends the process at a second one that Python does not handle.
 
-    `heard` says whether Python has taken note of one. To be made and closed in the main thread.
+    `heard` returns whether Python has handled a signal. Create and close the listener in the main thread.
     """
 
     def __init__(self, numbers: Collection[int], heard: Callable[[], bool]) -> None:
@@ -34,13 +34,13 @@ class SignalListener:
         threading.Thread(target=self._listen, name="velocirl-signals", daemon=True).start()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
         os.write(self._end, bytes([END]))
         os.close(self._end)
 
     def _listen(self) -> None:
-        first, patience = None, None  # when the first signal came, and how long to wait for something to happen
+        first, patience = None, None  # time of the first signal, and the time to wait for a reaction
         while True:
             if not select.select([self._own], [], [], patience)[0]:
                 patience = None
@@ -55,12 +55,12 @@ class SignalListener:
                 continue
             if first is None:
                 first, patience = time.monotonic(), GRACE
-            elif time.monotonic() - first > MOMENT and not self._heard():  # not both of a pair that somebody sends
+            elif time.monotonic() - first > MOMENT and not self._heard():  # ignores the second of a pair sent at once
                 time.sleep(MOMENT)
                 if not self._heard():
                     os._exit(128 + number)
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody may be there to read it
+    with suppress(OSError):  # stderr may be closed
         os.write(2 if sys.__stderr__ is None else sys.__stderr__.fileno(), text.encode())

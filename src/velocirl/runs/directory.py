@@ -1,4 +1,4 @@
-"""Runs: one private directory for each, and an index by which they are found again."""
+"""Runs: one private directory each, and an index of the runs elsewhere."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ from velocirl.version import __version__
 
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"
-MOST_LISTED = 8  # names in an error
+MOST_LISTED = 8  # names in an error message
 METRICS, EVENTS, CURVE, CHECKPOINTS = "metrics.jsonl", "events", "learning_curve.png", "checkpoints"
 Status = Literal["running", "finished", "stopped", "failed"]
 
 
 class RunExistsError(FileExistsError):
-    """A new run was asked for where there is something already."""
+    """Error for a new run in a directory that is in use."""
 
 
 class RunNotFoundError(FileNotFoundError):
-    """No run lies there or goes by that name; the message says which come near."""
+    """Error for a directory or name without a run; the message suggests similar names."""
 
 
 class DamagedRunError(ValueError):
-    """A run whose description cannot be read; the message names file and fault."""
+    """Error for a run whose description cannot be read; the message names file and fault."""
 
 
 class RunBusyError(RuntimeError):
-    """A run that another process is working on."""
+    """Error for a run that another process is working on."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a run is trained, beside the configuration of its algorithm; whoever resumes it keeps to this."""
+    """Training plan of a run, in addition to its algorithm's configuration; a resumed run keeps it."""
 
     total_steps: int
     checkpoint_every: int
     evaluate_every: int | None = None
     target_return: float | None = None
-    environment_file: str | None = None  # the Python file that defines the environment, where it is not built in
-    environment_sha256: str | None = None  # of its content
+    environment_file: str | None = None  # the Python file that defines the environment, if it is not built in
+    environment_sha256: str | None = None  # of that file's content
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a run is of and where it was made: the contents of run.json."""
+    """Description of a run, its machine and its software: the contents of run.json."""
 
     format: Literal[1]
     environment: str
@@ -82,7 +82,7 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run as a list shows it; of a damaged one there is no description, but what is wrong with it."""
+    """Entry of the list of runs; a damaged run has a problem instead of a description."""
 
     name: str
     path: Path
@@ -91,7 +91,7 @@ class RunSummary:
 
     @property
     def status(self) -> str:
-        """How the run stands; one that says it is running, though no process works on it, was interrupted."""
+        """The status of the run; a run marked as running that no process holds was interrupted."""
         if self.description is None:
             return "damaged"
         status = self.description.status
@@ -101,8 +101,8 @@ class RunSummary:
 class Run:
     """One run directory: run.json, metrics.jsonl, checkpoints/, events/ and learning_curve.png.
 
-    It may have come as an archive: whatever reads or writes in it does so by `files`, below which no link is followed.
-    The other paths are for showing.
+    The directory may come from an untrusted archive: all reads and writes go through `files`, which follows no links.
+    The other paths are for display only.
     """
 
     def __init__(self, path: Path, description: RunDescription) -> None:
@@ -117,44 +117,44 @@ class Run:
 
     @property
     def metrics_path(self) -> Path:
-        """The file of its figures."""
+        """The file of metrics."""
         return self.path / METRICS
 
     @property
     def events_path(self) -> Path:
-        """The directory of its TensorBoard events, where they are written."""
+        """The directory of TensorBoard events, if they are written."""
         return self.path / EVENTS
 
     @property
     def curve_path(self) -> Path:
-        """The picture of its learning curve."""
+        """The image of the learning curve."""
         return self.path / CURVE
 
     def checkpoints(self, keep: int = 3) -> Checkpoints:
-        """Its checkpoints, of which the newest `keep` stay."""
+        """Return the run's checkpoints, of which the newest `keep` stay."""
         return Checkpoints(self.files / CHECKPOINTS, keep)
 
     def metrics(self) -> MetricsLog:
-        """Its figures, open for appending."""
+        """Open the metrics for appending."""
         return MetricsLog(self.files / METRICS)
 
     def rows(self) -> list[Row]:
-        """The figures so far, none when it has just begun."""
+        """Return the rows of metrics so far; empty for a run that has just begun."""
         return read_rows(self.files / METRICS) if (self.files / METRICS).exists() else []
 
     def set_status(self, status: Status) -> None:
-        """Say how the run stands, on the disk too."""
+        """Set the run's status, on disk too."""
         if status != self.description.status:
             self.describe(status=status)
 
     def describe(self, **changes: Any) -> None:
-        """Change what is said of the run, on the disk too."""
+        """Change fields of the description, on disk too."""
         self.description = msgspec.structs.replace(self.description, **changes)
         self._write()
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Work on the run while this context lasts; another process that wants to is refused."""
+        """Lock the run while this context lasts; another process that tries to gets a RunBusyError."""
         with hold_directory(self.path, self.name):
             yield
 
@@ -174,9 +174,9 @@ def create_run(
     threads: int | None = None,
     plan: Plan | None = None,
 ) -> Run:
-    """A new run in a directory of its own, given or named after what it is; nothing that exists is written over."""
+    """Create a run in its own directory, the given one or one named after the run; overwrites nothing."""
     created = datetime.now(UTC).replace(microsecond=0)
-    plain = parse_json(strict_json(config))  # what cannot be stored is refused before there is a directory
+    plain = parse_json(strict_json(config))  # raises for values that cannot be stored, before the directory is created
     path = claim(Path(directory)) if directory else claim_new(f"{environment}-{algorithm}-{seed}", created)
     description = RunDescription(
         format=1,
@@ -200,7 +200,7 @@ def create_run(
 
 
 def open_run(path_or_name: str | Path) -> Run:
-    """The run in a directory, or the one of a name or of the beginning of a name."""
+    """Open the run in a directory, or the run with this name or beginning of a name."""
     path = Path(path_or_name)
     if not (path / DESCRIPTION).is_file():
         path = _find(str(path_or_name))
@@ -211,14 +211,14 @@ def open_run(path_or_name: str | Path) -> Run:
 
 @contextlib.contextmanager
 def hold_directory(path: Path, name: str) -> Iterator[None]:
-    """Work on what lies in a directory while this context lasts; another process that wants to is refused."""
+    """Lock a directory while this context lasts; another process that tries to gets a RunBusyError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunBusyError(f"{name} is running in another process; wait for it, or stop it first") from None
-        except OSError:  # a file system without locks: nothing can be told, so nothing is refused
+        except OSError:  # a file system without locks: busy runs cannot be detected, so none is refused
             pass
         yield
     finally:
@@ -226,11 +226,11 @@ def hold_directory(path: Path, name: str) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process is working on the run in a directory. Its end, of whatever kind, ends that."""
+    """Return whether a process holds the run in a directory. However that process ends, its lock ends too."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held; or a file system without locks, where what the run says of itself is believed
+    except OSError:  # held; or a file system without locks, where the recorded status counts
         return True
     else:
         return False
@@ -239,7 +239,7 @@ def is_held(path: Path) -> bool:
 
 
 def list_runs() -> list[RunSummary]:
-    """All runs whose directories are still there, wherever they are; the newest first."""
+    """List all runs whose directories still exist, wherever they are, newest first."""
     summaries = []
     for path in known_paths():
         try:
@@ -253,7 +253,7 @@ def list_runs() -> list[RunSummary]:
 
 
 def the_one_named(name: str, known: Sequence[Path]) -> Path | None:
-    """Return the directory of a name or of the beginning of one; None without any, and an error that lists several."""
+    """Return the directory with this name or beginning of a name; None without a match, an error for several."""
     exact = [path for path in known if path.name == name]
     matching = exact or [path for path in known if name and path.name.startswith(name)]
     if len(matching) < 2:
@@ -284,7 +284,7 @@ def _read(path: Path) -> RunDescription:
 
 
 def _versions() -> dict[str, str]:
-    """Without the packages' metadata, which a source tree on the path does not have."""
+    """Return the versions without reading package metadata, which a source tree on the path does not have."""
     own = {"velocirl": __version__, "numpy": np.__version__, "numba": numba.__version__}
     return {"python": platform.python_version(), **own}
 
@@ -294,7 +294,7 @@ def _home() -> Path:
 
 
 def claim(path: Path) -> Path:
-    """Make a directory a run's own: a new one, or one that is empty."""
+    """Claim a directory for a run: a new or an empty one."""
     path = path.expanduser().resolve()
     if (path / DESCRIPTION).exists():
         raise RunExistsError(f"{path} is a run already: go on with it by `velocirl resume {path}`, or choose another")
@@ -306,7 +306,7 @@ def claim(path: Path) -> Path:
 
 
 def claim_new(title: str, created: datetime) -> Path:
-    """A new directory in the default place; of several in one second, the later ones are numbered."""
+    """Create a directory in the default location; a number is appended if several runs start in one second."""
     home = _home()
     try:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -332,7 +332,7 @@ def claim_new(title: str, created: datetime) -> Path:
 
 
 def _remember(path: Path) -> None:
-    """Note a run that lies elsewhere, so that it is listed too."""
+    """Add a run outside the default location to the index, so that it is listed."""
     index = data_directory() / INDEX
     try:
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -346,12 +346,12 @@ def _remember(path: Path) -> None:
 
 
 def known_paths() -> Iterator[Path]:
-    """The directories of runs that are there: those in the default place, then those of the index."""
+    """Return the directories of existing runs: those in the default location, then those of the index."""
     home, index = _home(), data_directory() / INDEX
     paths = dict.fromkeys(sorted(home.iterdir())) if home.is_dir() else {}
     for line in read_plain(index).splitlines() if index.exists() else ():
         try:
             paths[Path(msgspec.convert(parse_json(line), dict[str, str])["path"])] = None
-        except (ValueError, KeyError):  # torn by a kill; a run whose line is lost is opened by its path
+        except (ValueError, KeyError):  # torn by a kill; a run whose line is lost can still be opened by its path
             continue
     return (path for path in paths if (path / DESCRIPTION).is_file())

@@ -1,4 +1,4 @@
-"""Runs and groups that a person names: by a directory, a name or the beginning of one."""
+"""Lookup of runs and groups by directory, name or beginning of a name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from velocirl.runs.groups import Group, find_group, group_paths, is_group, open_
 
 
 def find(name: str | None) -> Run | Group:
-    """The run or the group of a name or a directory, or the newest one there is."""
+    """Find a run or group by name or directory; without a name, the newest one."""
     if name is None:
         newest = next(iter(list_runs()), None)
         if newest is None:
@@ -39,11 +39,11 @@ def find(name: str | None) -> Run | Group:
         group = find_group(above) if above else None
         if group is None:
             raise
-        return _open(group.path / below)  # NAME/seed-3
+        return _open(group.path / below)  # the form NAME/seed-3
 
 
 def find_run(name: str | None) -> Run:
-    """The run of a name or a directory, or the newest one there is; of a group, one has to be chosen."""
+    """Find a run by name or directory; without a name, the newest one. Raises for a group: its seed must be chosen."""
     found = find(name)
     if isinstance(found, Run):
         return found
@@ -54,7 +54,7 @@ def find_run(name: str | None) -> Run:
 
 
 def _open(path: Path) -> Run:
-    """Open a run by its directory or name; within a group, a link to another directory is refused."""
+    """Open a run by its directory or name; raises for a link within a group."""
     if path.name and is_group(path.parent):
         with contextlib.suppress(FileNotFoundError), (ConfinedPath(path.parent) / path.name).opened_directory():
             pass

@@ -1,4 +1,4 @@
-"""Groups: a directory for agents of one configuration and many seeds, each in a run of its own within it."""
+"""Groups: a directory for agents of one configuration and many seeds, with one run per seed."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ STATUSES = ("running", "failed", "interrupted", "stopped", WAITING, "finished")
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the runs of a group have in common: the contents of group.json."""
+    """Description shared by the runs of a group: the contents of group.json."""
 
     format: Literal[1]
     environment: str
     algorithm: str
     seeds: list[int]
-    config: dict[str, Any]  # without a seed
+    config: dict[str, Any]  # without the seed
     plan: Plan
     created: Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -56,7 +56,7 @@ class Group:
 
     def __init__(self, path: Path, description: GroupDescription) -> None:
         self.path = path
-        self.files = ConfinedPath(path)  # by which everything in it is read and written, as in a `Run`
+        self.files = ConfinedPath(path)  # confines all reads and writes, as in `Run`
         self.description = description
 
     @property
@@ -66,23 +66,23 @@ class Group:
 
     @property
     def curve_path(self) -> Path:
-        """The picture of its learning curves."""
+        """The image of the learning curves."""
         return self.path / CURVE
 
     def run_path(self, seed: int) -> Path:
-        """The directory of the run of a seed; a link to another one is refused."""
+        """Return the directory of a seed's run; raises if it is a link."""
         place = self.files / f"seed-{seed}"
         with contextlib.suppress(FileNotFoundError), place.opened_directory():
             pass
         return place.path
 
     def run(self, seed: int) -> Run | None:
-        """The run of a seed, or None where it has not begun."""
+        """Open the run of a seed; None if it has not begun."""
         path = self.run_path(seed)
         return open_run(path) if (path / DESCRIPTION).is_file() else None
 
     def results(self, errors: Mapping[int, str] | None = None) -> list[SeedResult]:
-        """How each seed stands, and its figures; `errors` says why seeds failed, where that is known."""
+        """Return status and metrics of each seed; `errors` holds known failure messages by seed."""
         errors = errors or {}
         found = []
         for seed in self.description.seeds:
@@ -96,19 +96,19 @@ class Group:
         return found
 
     def set_plan(self, plan: Plan) -> None:
-        """Say how the seeds are trained, on the disk too."""
+        """Set the training plan of the seeds, on disk too."""
         self.description = msgspec.structs.replace(self.description, plan=plan)
         self.write()
 
     def summary(self) -> Summary | None:
-        """The summary that was written last."""
+        """Return the last summary written, or None."""
         try:
             return msgspec.convert(parse_json(read_plain(self.files / SUMMARY)), Summary)
-        except (OSError, ValueError):  # it is made anew from the runs
+        except (OSError, ValueError):  # it can be recomputed from the runs
             return None
 
     def publish(self, seconds: float, errors: Mapping[int, str] | None = None) -> Summary:
-        """Write the summary and draw the curve, from what the runs say; `seconds` is the time that all of it took."""
+        """Write the summary and draw the curve from the runs; `seconds` is the total time."""
         results = self.results(errors)
         description = self.description
         summary = summarise(description.environment, description.algorithm, results, seconds)
@@ -116,13 +116,13 @@ class Group:
         title = f"{description.environment}  {description.algorithm}"
         try:
             draw_seeds([one.rows for one in results], aggregate(results), self.files / CURVE, title)
-        except OSError as error:  # it can be drawn from the figures at any later time
+        except OSError as error:  # it can be drawn from the metrics later
             warnings.warn(f"the picture of the learning curves could not be written: {error}", stacklevel=2)
         return summary
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Work on the group while this context lasts; another process that wants to is refused."""
+        """Lock the group while this context lasts; another process that tries to gets a RunBusyError."""
         with hold_directory(self.path, self.name):
             yield
 
@@ -140,7 +140,7 @@ def create_group(
     config: Mapping[str, Any],
     plan: Plan,
 ) -> Group:
-    """A new group in a directory of its own, given or named after what it is; nothing that exists is written over."""
+    """Create a group in its own directory, the given one or one named after the group; overwrites nothing."""
     if len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(f"a group needs at least one seed, and none of them twice; got {list(seeds)}")
     created = datetime.now(UTC).replace(microsecond=0)
@@ -167,18 +167,18 @@ def create_group(
 
 
 def status_of(results: Sequence[SeedResult]) -> str:
-    """How a group stands: as the seed that stands worst, where none is being trained."""
+    """Return the status of a group: "running" if any seed is, else the worst status of its seeds."""
     found = [one.status for one in results]
     return next((status for status in STATUSES if status in found), WAITING)
 
 
 def is_group(path: Path) -> bool:
-    """Whether a directory is that of a group."""
+    """Return whether a directory holds a group."""
     return (path / GROUP).is_file()
 
 
 def open_group(path: str | Path) -> Group:
-    """The group in a directory."""
+    """Open the group in a directory."""
     path = Path(path).resolve()
     try:
         return Group(path, msgspec.convert(parse_json(read_plain(ConfinedPath(path) / GROUP)), GroupDescription))
@@ -187,7 +187,7 @@ def open_group(path: str | Path) -> Group:
 
 
 def find_group(path_or_name: str) -> Group | None:
-    """The group in a directory, or the one of a name or of the beginning of a name; None where there is none."""
+    """Find the group in a directory, or with this name or beginning of a name; None if there is none."""
     if is_group(Path(path_or_name)):
         return open_group(path_or_name)
     path = the_one_named(path_or_name, group_paths())
@@ -195,7 +195,7 @@ def find_group(path_or_name: str) -> Group | None:
 
 
 def group_paths() -> list[Path]:
-    """The directories of the groups that are there: those in the default place, then those of known runs elsewhere."""
+    """Return the directories of existing groups: those in the default location, then those of known runs elsewhere."""
     home = (data_directory() / "runs").resolve()
     places = [*(sorted(home.iterdir()) if home.is_dir() else ()), *(run.path.parent for run in list_runs())]
     return [path for path in dict.fromkeys(places) if is_group(path)]

@@ -1,4 +1,4 @@
-"""Confidence intervals of counts and means over episodes or seeds, without a library for statistics."""
+"""Confidence intervals of counts and means over episodes or seeds, without a statistics library."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
-HALVINGS = 100  # of an interval that holds a root: below the spacing of floating-point numbers
+HALVINGS = 100  # bisection steps: ends below the spacing of floating-point numbers
 
 
 @cache
 def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """Return how many standard errors reach to each side, with `degrees` of freedom."""
-    # P(|T| < t) has a closed form in the angle whose tangent is t / sqrt(degrees) (Abramowitz and Stegun, 26.7.3-4),
-    # which rises with it; so the angle is found by halving.
+    """Return the quantile of Student's t with `degrees` of freedom: an interval's half-width in standard errors."""
+    # P(|T| < t) has a closed form in the angle whose tangent is t / sqrt(degrees) (Abramowitz and Stegun, 26.7.3-4). It
+    # increases with the angle, so bisection finds it.
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
         angle = (low + high) / 2
@@ -37,9 +37,9 @@ def _within(angle: float, degrees: int) -> float:
 
 
 def exact_share(count: int, episodes: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the exact binomial interval of a share that was seen in `count` of `episodes` (Clopper, Pearson, 1934).
+    """Return the exact binomial interval of a share seen in `count` of `episodes` (Clopper and Pearson, 1934).
 
-    It covers the true share at least as often as `confidence` says; 0 of `episodes` has an upper end above 0.
+    It covers the true share with a probability of at least `confidence`. The upper end for 0 of `episodes` is above 0.
     """
     if not 0 <= count <= episodes or episodes < 1:
         raise ValueError(f"count={count} of episodes={episodes}: count from 0 to the number of episodes, at least 1")
@@ -48,7 +48,7 @@ def exact_share(count: int, episodes: int, confidence: float = CONFIDENCE) -> tu
 
 
 def _upper(count: int, episodes: int, tail: float) -> float:
-    """The share with which at most `count` would be seen with probability `tail`."""
+    """Return the share at which at most `count` are seen with probability `tail`."""
     if count == episodes:
         return 1.0
     seen = np.arange(count + 1)
@@ -67,9 +67,9 @@ def _upper(count: int, episodes: int, tail: float) -> float:
 def mean_cost(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float, float]:
     """Return the mean of costs, many of which may be 0, and the ends of its 95% interval.
 
-    The interval multiplies two of 97.5%: the exact one of the share of values that are not 0, and Student's t of these.
-    Fewer than two of them do not say how large one may be: the upper end is infinite. A value that is not a number
-    counts as infinite.
+    The interval is the product of two 97.5% intervals: the exact one of the share of nonzero values, and Student's t
+    for their mean. With fewer than two nonzero values the upper end is infinite, as their size is unknown. NaN counts
+    as infinite.
     """
     array = np.asarray(values, np.float64)
     array = np.where(np.isnan(array), np.inf, array)

@@ -1,8 +1,8 @@
-"""The memory of an agent in its files: left out, within the file, or as segments beside it.
+"""Replay buffers in an agent's files: omitted, within the file, or as segments next to it.
 
-What an agent remembers is the array `memory.rows` of its state; other names that begin with `memory.` belong to it.
-Instead of an array, the rows may be anything that gives arrays of stretches of them (`buffers.segments.Rows`): those of
-a memory on a GPU come to this machine piece by piece.
+The transitions are the array `memory.rows` of an agent's state; other names that begin with `memory.` belong to it.
+Instead of an array, the rows may be any object that returns arrays for ranges of rows (`buffers.segments.Rows`): a
+replay buffer on a GPU is copied to the host piece by piece.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from velocirl.runs.state_file import DamagedStateError, State, read_state, write
 
 PREFIX = "memory."
 ROWS, COUNTS = "memory.rows", "memory.counts"
-STAYING = ("memory.rng", "memory.greatest")  # of a memory that is emptied
-DIRECTORY = "memory"  # of the segments, beside the files that need them
-LISTED = "memory_segments"  # in the document of such a file
-LARGE = 2**22  # bytes of rows from which a checkpoint has them in segments; fewer are written in no time
+STAYING = ("memory.rng", "memory.greatest")  # kept when a replay buffer is emptied
+DIRECTORY = "memory"  # of the segments, next to the files that need them
+LISTED = "memory_segments"  # key in the document of such a file
+LARGE = 2**22  # bytes of rows from which a checkpoint stores segments; fewer are written in negligible time
 
 
 def forget(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The same arrays with a memory that is empty, as a new one is."""
+    """Return the arrays with the replay buffer emptied, as in a new agent."""
     if ROWS not in arrays:
         return dict(arrays)
     emptied = {
@@ -39,14 +39,17 @@ def forget(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The same arrays, all of them arrays."""
+    """Return the arrays with the rows of the replay buffer as an array."""
     return {**arrays, ROWS: np.asarray(arrays[ROWS][:])} if ROWS in arrays else dict(arrays)
 
 
 def write_checkpoint(
     path: Path | ConfinedPath, arrays: Mapping[str, Any], document: Mapping[str, Any], known: Sequence[Segment] = ()
 ) -> list[Segment]:
-    """Write a state, with the rows of a large memory as segments beside it; `known` are those of an earlier one."""
+    """Write a state, with a large replay buffer as segments next to it; `known` are segments of an earlier checkpoint.
+
+    Returns the segments that the file needs.
+    """
     rows = arrays.get(ROWS)
     if rows is None or len(rows) * rows.dtype.itemsize < LARGE:
         write_state(path, whole(arrays), document)
@@ -58,7 +61,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: str | Path | ConfinedPath, *, memory: bool = True) -> State:
-    """Read a state and the segments that it needs; or without them, as that of an agent that remembers nothing."""
+    """Read a state and the segments that it needs; without `memory`, with an empty replay buffer."""
     state = read_state(path)
     listed = state.document.pop(LISTED, None)
     if not memory:
@@ -74,7 +77,7 @@ def read_checkpoint(path: str | Path | ConfinedPath, *, memory: bool = True) -> 
 
 
 def segments_of(path: Path | ConfinedPath) -> list[Segment]:
-    """The segments that a checkpoint needs; none where it is damaged, as it is of no use then."""
+    """Return the segments that a checkpoint needs; none if it is damaged, as it is of no use then."""
     try:
         return segments_from(read_state(path).document.get(LISTED, []))
     except (ValueError, FileNotFoundError):
@@ -82,6 +85,6 @@ def segments_of(path: Path | ConfinedPath) -> list[Segment]:
 
 
 def _beside(path: str | Path | ConfinedPath) -> ConfinedPath:
-    """The directory of the segments that a file needs."""
+    """Return the directory of the segments that a file needs."""
     above = path.parent if isinstance(path, ConfinedPath) else ConfinedPath(Path(path).parent)
     return above / DIRECTORY

@@ -1,4 +1,4 @@
-"""The figures of a run: one line of JSON for each row, appended while it goes and wound back when it resumes."""
+"""Metrics of a run: one line of JSON per row, appended during training and rewound when the run resumes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
 from velocirl.engine.disk.writing import strict_json, write_whole
 
 MOST_BYTES = 2**31  # some millions of rows
-# The names of figures that have a meaning here, as Stable-Baselines3 has them.
+# Names of metrics that the library itself reads, as in Stable-Baselines3.
 STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
 RETURN, EVALUATION, DEVIATION = "rollout/ep_rew_mean", "eval/mean_reward", "eval/std_reward"
 Row = dict[str, int | float | None]
 
 
 class DamagedMetricsError(ValueError):
-    """A line that is no row of figures; the message names file and line."""
+    """Error for a line that is not a row of metrics; the message names file and line."""
 
 
 class MetricsLog:
-    """The file of a run's figures, open for appending. A last line that a kill has torn is dropped when it opens."""
+    """Metrics file of a run, open for appending. Opening drops a last line torn by a kill."""
 
     def __init__(self, path: str | Path | ConfinedPath) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class MetricsLog:
         os.ftruncate(self._handle, self._size)
 
     def append(self, row: Mapping[str, SupportsFloat | None]) -> None:
-        """Add a row, which must say its step; a figure that is not finite is stored as null."""
+        """Append a row, which must contain its step; a non-finite value is stored as null."""
         if not isinstance(row.get(STEP), int | np.integer):
             raise ValueError(f"a row must have its step, an integer, as {STEP!r}; got {row.get(STEP)!r}")
         line = f"{strict_json({name: _plain(name, figure) for name, figure in row.items()})}\n".encode()
@@ -47,15 +47,15 @@ class MetricsLog:
         except OSError as error:
             reason = error.strerror or reason
         if written != len(line):
-            os.ftruncate(self._handle, self._size)  # half a line would spoil the next one
+            os.ftruncate(self._handle, self._size)  # half a line would corrupt the next one
             raise OSError(f"a row could not be added to {self.path} ({reason}); the rows before it are kept")
         self._size += written
 
     def rewind(self, step: int) -> None:
-        """Drop the rows after a step, so that a run that goes on from there writes each of them once.
+        """Drop the rows after a step, so that a run resumed there writes each of them once.
 
-        A line that is no row, as a power failure may leave one, goes too: figures that are lost need not keep a run
-        from going on.
+        An invalid line, as a power failure may leave one, is dropped too with a warning: lost metrics must not prevent
+        resuming.
         """
         kept: list[bytes] = []
         for number, line in enumerate(read_plain(self.path, MOST_BYTES).splitlines(keepends=True), 1):
@@ -70,11 +70,11 @@ class MetricsLog:
         self._size = sum(map(len, kept))
 
     def sync(self) -> None:
-        """Wait until every row is on the disk; done before a checkpoint, whose step the rows must reach."""
+        """Wait until every row is on disk; called before a checkpoint, whose step the rows must reach."""
         os.fsync(self._handle)
 
     def close(self) -> None:
-        """Close the file; the log takes no more rows."""
+        """Close the file; no rows can be appended after it."""
         os.close(self._handle)
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class MetricsLog:
 
 
 def read_rows(path: str | Path | ConfinedPath) -> list[Row]:
-    """All rows of a file of figures; only a last line without an end, torn or just being written, is left out."""
+    """Read all rows of a metrics file; only an unterminated last line, torn or just being written, is omitted."""
     try:
         *lines, _ = read_plain(path, MOST_BYTES).split(b"\n")
     except (ValueError, NotPlainFileError) as error:
@@ -115,7 +115,7 @@ def _step(row: Row) -> int:
 
 
 def _plain(name: str, figure: Any) -> int | float | None:
-    """A figure as JSON has it."""
+    """Convert a value to JSON's types."""
     if figure is None:
         return None
     if isinstance(figure, bool | int | np.integer | np.bool_):

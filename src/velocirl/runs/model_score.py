@@ -1,4 +1,4 @@
-"""Scores of models: returns, and for agents that keep limits first the cost of episodes."""
+"""Scores of models: the return, preceded by episode costs for agents with constraints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.runs.intervals import CONFIDENCE, exact_share, mean_cost
 
 
 class LimitedCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cost of episodes under a limit: the mean of those seen, and the upper end of its interval."""
+    """Episode cost under a limit: the mean of the episodes seen, and the upper end of its interval."""
 
     name: str
     limit: float
@@ -25,7 +25,7 @@ class LimitedCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def excess(self) -> float:
-        """Return the excess of the upper end over the limit, as a multiple of the limit; 0 within it."""
+        """The excess of the upper end over the limit, as a multiple of the limit; 0 within it."""
         return max(self.high - self.limit, 0.0) / max(self.limit, 1.0)
 
     def __str__(self) -> str:
@@ -39,10 +39,10 @@ Costs = tuple[LimitedCost, ...]
 
 
 def limited_cost(name: str, limit: float, costs: Sequence[float] | NDArray[Any], length: float) -> LimitedCost:
-    """Judge the costs of episodes of `length` steps on average by a limit.
+    """Compare the costs of episodes of mean `length` steps with a limit.
 
-    Where fewer than two episodes cost anything, one more is taken to cost as much as the most of those seen, or 1 in
-    each step: episodes without a cost do not show that there is none. A cost that is not finite exceeds every limit.
+    Fewer than two episodes of nonzero cost do not prove that there are no more. One more is then assumed to cost as
+    much as the most expensive one, or 1 in each step. A non-finite cost exceeds every limit.
     """
     values = np.asarray(costs, np.float64)
     values = np.where(np.isfinite(values), values, np.finfo(np.float32).max)
@@ -56,7 +56,7 @@ def limited_cost(name: str, limit: float, costs: Sequence[float] | NDArray[Any],
 def limited_costs(
     limits: Mapping[str, float], costs: Mapping[str, Sequence[float] | NDArray[Any]], lengths: Sequence[float] | Any
 ) -> tuple[LimitedCost, ...]:
-    """Judge the costs of episodes that have a limit; those of which nothing is known are left out."""
+    """Compare the episode costs with their limits; limits without any known costs are omitted."""
     length = float(np.mean(lengths)) if len(lengths) else 0.0
     known = {name: limit for name, limit in limits.items() if len(costs.get(name, ()))}
     return tuple(limited_cost(name, limit, costs[name], length) for name, limit in known.items())
@@ -66,8 +66,8 @@ def limited_costs(
 class ModelScore:
     """Return of a model by a metric, and the costs that have a limit.
 
-    A run keeps the best of several models, so that the costs by which it was chosen flatter it. `fresh` are costs of
-    other episodes, which did not decide; they are reported.
+    A run keeps the best of several models, so the costs by which it was selected are biased downward. `fresh` are costs
+    of other episodes, not used for selection; these are reported.
     """
 
     metric: str
@@ -77,21 +77,21 @@ class ModelScore:
 
     @property
     def reported(self) -> tuple[LimitedCost, ...]:
-        """Return the costs of fresh episodes, or without them, the costs that decided."""
+        """The costs of fresh episodes or, without them, the costs used for selection."""
         return self.fresh or self.costs
 
     @property
     def within(self) -> bool:
-        """Return whether the upper ends of all reported costs are within their limits."""
+        """Whether the upper ends of all reported costs are within their limits."""
         return all(one.high <= one.limit for one in self.reported)
 
     @property
     def excess(self) -> float:
-        """Return by how much the costs that decide exceed their limits; 0 within them."""
+        """The largest excess of the costs used for selection over their limits; 0 within them."""
         return max((one.excess for one in self.costs), default=0.0)
 
     def beats(self, other: ModelScore | None) -> bool:
-        """Return whether it is the better one: of those within limits by its return, else by how little it exceeds."""
+        """Return whether this score is better: by a smaller excess first, then by a higher return."""
         return other is None or self._rank > other._rank
 
     @property

@@ -1,4 +1,4 @@
-"""Models that a person names: a file, a directory of checkpoints, a run, or an environment whose model is shipped."""
+"""Lookup of models: a file, a directory of checkpoints, a run, or an environment with a pretrained model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from velocirl.runs.model_score import ModelScore
 from velocirl.runs.state_file import State
 
 ENDING = ".safetensors"
-SHIPPED = Path(__file__).parents[1] / "pretrained"  # a model for some environments, named by their ids
+SHIPPED = Path(__file__).parents[1] / "pretrained"  # pretrained models, named by environment id
 
 
 def find_model(name: str | Path, *, best: bool | None = None, memory: bool = True) -> tuple[State, str, Run | None]:
-    """A model, where it comes from in words, and the run that it is of, where it is one of a run."""
+    """Find a model; returns its state, its origin in words, and its run if it belongs to one."""
     path = Path(name).expanduser()
     file = path if path.suffix == ENDING or path.is_file() else path.with_name(f"{path.name}{ENDING}")
     if file.is_file() or file == path:
@@ -34,7 +34,7 @@ def find_model(name: str | Path, *, best: bool | None = None, memory: bool = Tru
 
 
 def shipped_model(name: str | None) -> Path | None:
-    """The model that comes with this package for an environment; without a name and without runs, one to begin with."""
+    """Return the pretrained model of an environment; without a name and without runs, the default one."""
     shipped = {path.stem: path for path in sorted(SHIPPED.glob(f"*{ENDING}"), reverse=True)}
     if name is None:
         return None if list_runs() else next(iter(shipped.values()), None)
@@ -42,17 +42,17 @@ def shipped_model(name: str | None) -> Path | None:
 
 
 def say_shipped(path: Path) -> str:
-    """How such a model is called."""
+    """Format the origin of a pretrained model."""
     return f"the model that is shipped for {path.stem}"
 
 
 def model_of(run: Run, *, best: bool | None = None, memory: bool = True) -> tuple[State, str]:
-    """The best model of a run or, where there is none or it is not wanted, the newest; and which one, in words."""
+    """Load the best model of a run, or the newest if there is no best or `best` is False; returns it and its origin."""
     return model_in(run.checkpoints(), run.name, best=best, memory=memory)
 
 
 def model_in(checkpoints: Checkpoints, name: str, *, best: bool | None, memory: bool) -> tuple[State, str]:
-    """The same of a directory of checkpoints."""
+    """Load the best model in a directory of checkpoints, or the newest; returns it and its origin in words."""
     if best is not False:
         try:
             state = checkpoints.best()
@@ -66,7 +66,7 @@ def model_in(checkpoints: Checkpoints, name: str, *, best: bool | None, memory: 
 
 
 def say_best(state: State, name: str) -> str:
-    """Format which model is the best of a run: for one that has limits, how it stands to them."""
+    """Format the origin of a run's best model; with constraints, how its costs compare with them."""
     score = ModelScore.read(state.document.get(SCORE))
     if score is None or not score.costs:
         return f"the best model of {name}"

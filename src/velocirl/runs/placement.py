@@ -1,4 +1,4 @@
-"""Directories of new runs: what `exist` asks for where a run is already."""
+"""Directories of new runs: handling of `exist` where a run exists already."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from velocirl.runs.groups import GROUP, SUMMARY, is_group, open_group
 
 Exist = Literal["next", "overwrite", "resume", "error"]
 NEXT: Exist = "next"
-PYTHON, COMMAND = 'exist="{}"', "--exist {}"  # where it is written
-# Whatever velocirl writes into a directory, by patterns of names: files, and directories with what is in them.
+PYTHON, COMMAND = 'exist="{}"', "--exist {}"  # spelling of the setting, in Python and on the command line
+# All that velocirl writes into a directory, by name patterns: files, and directories with their contents.
 Known = Mapping[str, Any]
 CHECKPOINT_FILES: Known = {
     rf"{checkpoints.NAME.pattern}({re.escape(checkpoints.DAMAGED)})?": None,
@@ -50,7 +50,7 @@ HALF_WRITTEN = re.compile(rf"\..*\.[0-9a-z_]{{{TOKEN}}}{re.escape(UNFINISHED)}",
 
 
 def require_exist(exist: str, directory: object, named: str = "run_dir", spelled: str = PYTHON) -> None:
-    """Refuse an unknown `exist`, and one without the directory of which it speaks."""
+    """Validate `exist`: raises for an unknown value, and for one that needs a directory without having one."""
     if exist not in get_args(Exist):
         raise ValueError(f"{spelled.format(exist)} is unknown{nearest(str(exist), get_args(Exist))}")
     if directory is None and exist != NEXT:
@@ -58,10 +58,10 @@ def require_exist(exist: str, directory: object, named: str = "run_dir", spelled
 
 
 def place_run(directory: str | Path, exist: str, told: Callable[[Path, Path], None]) -> Path:
-    """Return the directory for a new run or group: the one given, cleared where it may be overwritten, or the next.
+    """Return the directory of a new run or group: the given one, cleared if it may be overwritten, or the next one.
 
-    Where neither a run nor a group is, it is the one given, which has to be empty or new. `told` gets the directory
-    that was asked for and the next one, where that is taken.
+    A directory without a run or group is returned as given; it must be empty or new. `told` is called with the
+    requested directory and the next one, if the requested one is taken.
     """
     path = Path(directory).expanduser()
     if exist == "error" or not is_taken(path):
@@ -75,12 +75,12 @@ def place_run(directory: str | Path, exist: str, told: Callable[[Path, Path], No
 
 
 def is_taken(path: Path) -> bool:
-    """Return whether a directory is that of a run or a group."""
+    """Return whether a directory holds a run or a group."""
     return (path / DESCRIPTION).exists() or (path / GROUP).exists()
 
 
 def next_free(path: Path) -> Path:
-    """Make the first of the directories NAME-2, NAME-3 and so on that is not there yet."""
+    """Create the first of the directories NAME-2, NAME-3 and so on that does not exist."""
     path = path if path.name not in ("", "..") else path.resolve()
     number = 2
     while True:
@@ -94,15 +94,15 @@ def next_free(path: Path) -> Path:
 
 
 def is_numbered(path: Path, of: Path) -> bool:
-    """Return whether a directory could be one that `next_free` gave for another."""
+    """Return whether `path` could be a directory that `next_free` created for `of`."""
     return path.parent == of.parent and re.fullmatch(rf"{re.escape(of.name)}-\d+", path.name) is not None
 
 
 def clear_run(path: Path) -> None:
-    """Empty the directory of a run or a group that no process works on.
+    """Empty the directory of a run or group that no process is working on.
 
-    Nothing is removed unless all of it is velocirl's: another file, a link, or a description that cannot be read is
-    refused first.
+    Nothing is removed unless all of it is velocirl's: an unknown file, a link or an unreadable description raises
+    first.
     """
     group = open_group(path) if is_group(path) else None
     runs = [path] if group is None else [one.path for seed in group.description.seeds if (one := group.run(seed))]
@@ -110,12 +110,12 @@ def clear_run(path: Path) -> None:
         for one in dict.fromkeys((path, *runs)):
             held.enter_context(hold_directory(one, str(one)))
         for one in runs:
-            open_run(one)  # one that is damaged may be something else
+            open_run(one)  # raises if it is damaged: then it may be something else
         _remove(list(_own(ConfinedPath(path.resolve()), RUN_FILES if group is None else GROUP_FILES)))
 
 
 def _remove(found: list[tuple[ConfinedPath, bool]]) -> None:
-    """Remove files and directories; what says that there is a run goes last, so that a kill leaves a run."""
+    """Remove files and directories; the description goes last, so that a kill leaves a valid run."""
     for one, is_directory in sorted(found, key=lambda entry: entry[0].parts in ((DESCRIPTION,), (GROUP,))):
         if is_directory:
             one.remove_directory()
@@ -124,7 +124,7 @@ def _remove(found: list[tuple[ConfinedPath, bool]]) -> None:
 
 
 def _own(place: ConfinedPath, known: Known) -> Iterator[tuple[ConfinedPath, bool]]:
-    """Yield what lies in a directory and below, the inner first, and which are directories; strangers are refused."""
+    """Yield (path, is_directory) of the contents of a directory, inner ones first; raises for foreign files."""
     for name, is_directory in place.entries().items():
         inner = place / name
         pattern = next((pattern for pattern in known if re.fullmatch(pattern, name)), None)
@@ -143,7 +143,7 @@ def _own(place: ConfinedPath, known: Known) -> Iterator[tuple[ConfinedPath, bool
 
 
 def tell(line: str) -> None:
-    """Print a line to stderr, as what is printed to stdout may be read by a program."""
+    """Print a line to stderr, as programs may parse stdout."""
     print(line, file=sys.stderr, flush=True)
 
 

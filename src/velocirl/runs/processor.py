@@ -1,4 +1,4 @@
-"""Which processor this is: a result, and a run, is of one machine."""
+"""Name of the processor: results and runs depend on the machine."""
 
 import platform
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """The name of the processor."""
+    """Return the name of the processor."""
     description = Path("/proc/cpuinfo")
     if description.exists():
         for line in description.read_text().splitlines():
@@ -20,7 +20,7 @@ def processor() -> str:
 
 
 def output_of(program: str, *arguments: str) -> str:
-    """What a program prints, or nothing where it fails or is not there."""
+    """Return the output of a program; empty if it fails or is not installed."""
     path = shutil.which(program)
     if path is None:
         return ""

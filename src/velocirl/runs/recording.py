@@ -1,6 +1,6 @@
-"""What training leaves behind: figures, checkpoints, the best model, TensorBoard events and a picture.
+"""Recording of training: metrics, checkpoints, the best model, TensorBoard events and an image.
 
-Everything but the picture is decided by steps, never by the clock: a run that was killed and resumed leaves the same.
+All but the image is scheduled by steps, never by the clock: a run that was killed and resumed leaves the same files.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from velocirl.runs.tensorboard import EventWriter, available
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-MOST_ROWS = 2000  # of a run, evaluations not counted: as many as a picture can show
-JUDGEMENTS = 25  # of the model of an agent that keeps limits, in a run
-HOPEFUL = 1.5  # times its limit that the cost of earlier models may be
-EVENTS_AFTER = 10.0  # seconds; a shorter run gets its events at the end, as tensorboard takes long to import
+MOST_ROWS = 2000  # of a run, without evaluations: as many as an image can show
+JUDGEMENTS = 25  # evaluations of the model per run, for an agent with constraints
+HOPEFUL = 1.5  # multiple of its limit that the cost of earlier models may reach
+EVENTS_AFTER = 10.0  # seconds; shorter runs write events at the end, as importing tensorboard is slow
 SIGNALS = tuple(one.name for one in StopSignals.SIGNALS)
 
 
 class RecordingError(OSError):
-    """A run could not be saved; the message says why, and from where it can go on."""
+    """Error for a run that could not be saved; the message contains the reason and the checkpoint to resume from."""
 
 
 def interrupted(agent: Agent) -> bool:
-    """Whether a signal ended training, rather than its goal or a callback."""
+    """Return whether a signal ended training, rather than its step budget or a callback."""
     return not agent.finished and agent.stopping in SIGNALS
 
 
 class RunRecorder(Callback):
-    """Keeps a run's figures, checkpoints, best model and status on the disk.
+    """Callback that writes a run's metrics, checkpoints, best model and status to disk.
 
-    The best model is looked for at each checkpoint, by the return of the last 100 episodes; or, with
-    `evaluated=True`, at each evaluation, by its mean. Of an agent that keeps limits it is looked for 25 times in a
-    run, first by the costs of its episodes: see `Agent.model_score`. `on_row` gets every row that is written.
+    Each checkpoint compares the model with the best one, by the mean return of the last 100 episodes. With
+    `evaluated=True` each evaluation does so instead, by its mean. For an agent with constraints this happens 25 times
+    in a run, by the costs of its episodes first: see `Agent.model_score`. `on_row` is called with every row written.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class RunRecorder(Callback):
         if checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1 step, got {checkpoint_every}")
         self.run = run
-        self.row: Row | None = None  # that of this iteration, if it was one to write down
+        self.row: Row | None = None  # the row of this iteration, if one was due
         self.best: ModelScore | None = None
         self._every = checkpoint_every
         self._judge = EVALUATION if evaluated else RETURN
-        self._limited = False  # whether the agent keeps limits
+        self._limited = False  # whether the agent has constraints
         self._on_row = on_row
         self._checkpoints = run.checkpoints()
         self._log: MetricsLog | None = None
@@ -71,24 +71,24 @@ class RunRecorder(Callback):
         self._saved = self._written = -1  # steps of the last checkpoint and the last row
 
     def prepare(self, agent: Agent) -> None:
-        """Say that the run goes on, though it is only compiled for yet."""
+        """Set the run's status to running, although code is still being compiled."""
         with self._explained(agent):
             self.run.set_status("running")
 
     def start(self, agent: Agent) -> None:
-        """Go on from where the agent is: rows of steps that it has yet to take are dropped."""
+        """Continue from the agent's step: rows of later steps are dropped."""
         with self._explained(agent):
             self._log = self.run.metrics()
             self._log.rewind(agent.steps)
             self.run.set_status("running")
             self.best = self._checkpoints.best_score(self._judge)
             self._limited = bool(agent.limits)
-            if agent.steps and self._checkpoints.untouched:  # what it learnt before is where this run begins
+            if agent.steps and self._checkpoints.untouched:  # what it learned earlier is the starting point of this run
                 self._save(agent)
         self._last = agent.steps
 
     def step(self, agent: Agent) -> bool | None:
-        """Write down what is due."""
+        """Write all that is due."""
         last, self._last = self._last, agent.steps
         self.row = None
         with self._explained(agent):
@@ -105,7 +105,7 @@ class RunRecorder(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Save what is there at the end, and say how it ended."""
+        """Save the final state and set the run's status."""
         self.row = None
         try:
             with self._explained(agent):
@@ -117,27 +117,30 @@ class RunRecorder(Callback):
                 if whole:
                     self._judge_by(agent, RETURN)
                 self.run.set_status("stopped" if interrupted(agent) else "finished")
-        except BaseException as error:  # `fail` is only called for what happens before
+        except BaseException as error:  # `fail` is only called for errors before this point
             self.fail(agent, error)
             raise
         self._close()
         self._tell()
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
-        """Say that it failed; what was saved before stays as it is."""
-        with contextlib.suppress(OSError):  # of a full disk, say, which is then the error at hand
+        """Set the status to failed; earlier saves stay as they are."""
+        with contextlib.suppress(OSError):  # such as a full disk, which is then the error being raised
             self.run.set_status("stopped" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed")
         self._close()
 
     def _judgement_is_due(self, agent: Agent, last: int) -> bool:
-        """More often than checkpoints come: costs go up and down around a limit, and all of these may be above it."""
+        """Return whether the model is to be scored in this iteration.
+
+        More frequent than checkpoints: costs oscillate around a limit, and all checkpoints may fall above it.
+        """
         goal = agent.goal
         assert goal is not None  # noqa: S101 - in training there is one
         place, before = (JUDGEMENTS * (steps - goal.start) // goal.total for steps in (agent.steps, last))
         return place != before
 
     def _hopeful(self, agent: Agent, metric: str, value: float) -> bool:
-        """Return whether a model may beat one within limits, by the episodes of training: to judge it takes others."""
+        """Return whether training episodes suggest that the model beats the best: scoring it takes other episodes."""
         costs = agent.limited_costs()
         if metric == EVALUATION or self.best is None or self.best.excess:
             return True
@@ -182,7 +185,7 @@ class RunRecorder(Callback):
         self.best = score
 
     def _require_directory(self, agent: Agent) -> None:
-        """Refuse to begin a second directory where the run's own was: nobody would look for it there."""
+        """Raise if the run's directory is gone: a second one in its place would not be found."""
         if not self.run.path.is_dir():
             raise RecordingError(
                 f"the run cannot be saved at step {agent.steps}: its directory {self.run.path} is gone. Where it was"
@@ -212,9 +215,9 @@ class RunRecorder(Callback):
 
 
 class RunPublisher(Callback):
-    """Shows a run to other programs: TensorBoard events while it goes, a picture at its end, where both are installed.
+    """Callback that publishes a run: TensorBoard events during training, an image at its end, where both are installed.
 
-    It stands behind everything else in the list of callbacks, since a person should not wait for it.
+    It must be the last of the callbacks, so that no display waits for it.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:
@@ -224,12 +227,12 @@ class RunPublisher(Callback):
         self._due = 0.0
 
     def start(self, agent: Agent) -> None:
-        """Note where it starts; where there are events already, the rows from here on must follow at once."""
+        """Store the starting step; if there are events already, further rows must follow at once."""
         self._resumed_at = agent.steps
         self._due = 0.0 if self._has_events() else time.perf_counter() + EVENTS_AFTER
 
     def step(self, agent: Agent) -> bool | None:  # noqa: ARG002 - a callback's signature
-        """Pass on the row of this iteration."""
+        """Write the row of this iteration as an event."""
         row = self._recorder.row
         if row is None:
             return None
@@ -242,7 +245,7 @@ class RunPublisher(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Write what is left, and draw the picture; after a signal only the former, as somebody wants it to end."""
+        """Write the remaining events and draw the image; after a signal only the events, to end quickly."""
         run = self._recorder.run
         if interrupted(agent):
             self._close()
@@ -255,7 +258,7 @@ class RunPublisher(Callback):
             draw_curve(run.rows(), run.files / CURVE, f"{agent.source.id}  {agent.name}")
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
-        """Write what is left."""
+        """Write the remaining events."""
         self._close()
 
     def _has_events(self) -> bool:
@@ -268,7 +271,7 @@ class RunPublisher(Callback):
             self._writer = None
 
     def _open(self) -> None:
-        """Begin a file of events with the rows so far: all of them, or those that no earlier file has."""
+        """Open an events file and add the rows so far: all, or those after the step at which the run resumed."""
         run = self._recorder.run
         resumed = self._resumed_at if self._has_events() else None
         self._writer = EventWriter(run.files / EVENTS, resumed)
@@ -281,7 +284,7 @@ class RunPublisher(Callback):
 
 @contextlib.contextmanager
 def _forgiven(what: str) -> Iterator[None]:
-    """A run does not fail for what can be made from its figures at any later time."""
+    """Turn write errors into warnings: a run must not fail for files that can be recreated from its metrics."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What several seeds of one training say together: the mean return and how sure it is, at the end and on the way.
+"""Statistics over the seeds of one training: mean return and its confidence interval, at the end and as a curve.
 
-Nothing here knows how the agents were trained: one after another, in processes, or together on one device.
+Independent of how the agents were trained: one after another, in processes, or together on one device.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from velocirl.runs.metrics import RETURN, STEP, Row
 Array = NDArray[np.float64]
 
 METHOD = "Student t over seeds"
-MOST_POINTS = 1000  # of an aggregated curve: more than a picture has columns
+MOST_POINTS = 1000  # of an aggregated curve: more than the columns of an image
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One agent of a group: its seed, how it stands and the figures that it left."""
+    """One agent of a group: its seed, status and metrics."""
 
     seed: int
-    status: str  # that of its run, or "waiting" where it has none yet
+    status: str  # of its run, or "waiting" without a run
     rows: Sequence[Row]
     error: str = ""
 
     @property
     def steps(self) -> int:
-        """Environment steps that it has taken."""
+        """Environment steps taken so far."""
         return int(self.rows[-1][STEP] or 0) if self.rows else 0
 
     @property
     def final_return(self) -> float | None:
-        """The last mean return that it noted."""
+        """The last mean return recorded; None without one."""
         return next((float(found) for row in reversed(self.rows) if (found := row.get(RETURN)) is not None), None)
 
     @property
     def seconds(self) -> float:
-        """How long it was trained."""
+        """Seconds of training."""
         return float(clock(self.rows)[-1]) if self.rows else 0.0
 
 
 class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the summary: one seed."""
+    """Entry of the summary for one seed."""
 
     seed: int
     status: str
@@ -61,7 +61,7 @@ class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a group: the contents of summary.json. Failed seeds have no part in the mean."""
+    """Summary of a group: the contents of summary.json. The mean excludes failed seeds."""
 
     format: Literal[1] = 1
     environment: str
@@ -80,7 +80,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """The mean return of several seeds at common steps, with its interval; that of a single seed is empty."""
+    """Mean return of several seeds at common steps, with its interval; for one seed the interval has width 0."""
 
     steps: Array
     mean: Array
@@ -90,12 +90,12 @@ class SeedCurve:
 
 
 def summarise(environment: str, algorithm: str, results: Sequence[SeedResult], seconds: float) -> Summary:
-    """The seeds of a group side by side, and their mean return; `seconds` is how long all of them took together."""
+    """Summarize the seeds of a group and their mean return; `seconds` is the total time."""
     returns = [one.final_return for one in results if one.status != "failed"]
     known = [value for value in returns if value is not None]
     mean, low, high = _interval(known)
     steps = sum(one.steps for one in results)
-    seconds = max([seconds, *(one.seconds for one in results)])  # of a killed command nobody counted the time
+    seconds = max([seconds, *(one.seconds for one in results)])  # the time of a killed command was not counted
     return Summary(
         environment=environment,
         algorithm=algorithm,
@@ -121,9 +121,9 @@ def summarise(environment: str, algorithm: str, results: Sequence[SeedResult], s
 
 
 def aggregate(results: Sequence[SeedResult]) -> SeedCurve | None:
-    """The mean curve over the steps that all seeds have passed; None where there are no such steps.
+    """Compute the mean curve over the steps that all seeds have reached; None without such steps.
 
-    Seeds that failed, or have no return yet, are left out.
+    Failed seeds and seeds without a return are omitted.
     """
     lines = [line for one in results if one.status != "failed" if len((line := _line(one.rows))[0])]
     common = aligned(lines, MOST_POINTS)
@@ -135,7 +135,10 @@ def aggregate(results: Sequence[SeedResult]) -> SeedCurve | None:
 
 
 def aligned(lines: Sequence[tuple[Array, Array]], most: int) -> tuple[Array, Array] | None:
-    """Lines (x, y) at x that all of them have passed, (points,) and (lines, points); None where there are none."""
+    """Interpolate lines (x, y) at x that all of them cover; None if there are none.
+
+    Returns x of shape (points,) and y of shape (lines, points).
+    """
     if not lines:
         return None
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
@@ -149,7 +152,7 @@ def aligned(lines: Sequence[tuple[Array, Array]], most: int) -> tuple[Array, Arr
 
 
 def mean_and_reach(values: Array) -> tuple[Array, Array]:
-    """The mean over the first axis, and how far its 95% interval reaches to each side; of a single row, 0."""
+    """Return the mean over the first axis and the half-width of its 95% interval; for a single row, 0."""
     count = len(values)
     mean = values.mean(0)
     if count == 1:
@@ -158,7 +161,7 @@ def mean_and_reach(values: Array) -> tuple[Array, Array]:
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """The mean and the ends of its interval; of a single value nothing says how sure it is."""
+    """Return the mean and the ends of its interval; for a single value the ends are None."""
     if not values:
         return None, None, None
     mean, reach = (float(one[0]) for one in mean_and_reach(np.array(values)[:, None]))
@@ -166,7 +169,7 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float | None, floa
 
 
 def _line(rows: Sequence[Row]) -> tuple[Array, Array]:
-    """The steps and returns of the rows that have one."""
+    """Return steps and returns of the rows that have a return."""
     returns = column(rows, RETURN)
     having = np.isfinite(returns)
     return column(rows, STEP)[having], returns[having]

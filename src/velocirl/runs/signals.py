@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP during training: finish the step that is under way, save, and then stop."""
+"""Ctrl-C, SIGTERM and SIGHUP during training: finish the current iteration, save, then stop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from velocirl.runs.deafness import SignalListener
 
 
 class StopSignals:
-    """While this context lasts, the first signal only asks to stop; a second one stops at once, as usual."""
+    """Context in which the first signal only requests a stop; a second one stops at once, as usual."""
 
-    # The last one comes when a terminal or a connection is closed; not every system has it.
+    # SIGHUP is sent when a terminal or connection closes; not every system has it.
     SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # Python handles signals there only
             for one in self.SIGNALS:
-                if signal.getsignal(one) is not signal.SIG_IGN:  # as under nohup
+                if signal.getsignal(one) is not signal.SIG_IGN:  # ignored under nohup, for example
                     self._before[one] = signal.signal(one, self._receive)
             self._listener = SignalListener(self._before, lambda: self.received is not None)
         return self
@@ -42,7 +42,7 @@ class StopSignals:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """While this lasts, a signal ends what is done there as usual: nothing was learnt yet that could be lost."""
+        """Let signals interrupt at once, as usual, while this context lasts: nothing learned can be lost yet."""
         self._at_once = True
         try:
             yield
@@ -57,7 +57,7 @@ class StopSignals:
             self.raise_received()
 
     def raise_received(self) -> None:
-        """What the signal would have done, after all was saved."""
+        """Raise what the signal would have raised, after everything was saved."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         if self.received is not None:

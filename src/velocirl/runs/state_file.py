@@ -1,4 +1,4 @@
-"""Arrays and a JSON document in one safetensors file: written whole or not at all, checked before it is believed."""
+"""Arrays and a JSON document in one safetensors file: written atomically, validated when read."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from velocirl.engine.disk.writing import strict_json, write_whole
 
 FORMAT = "velocirl"
 VERSION = "1"
-RECORDS = "__records__"  # the key of the document that says how structured arrays were taken apart
+RECORDS = "__records__"  # key of the document that describes how structured arrays were split
 
 
 class DamagedStateError(ValueError):
-    """A file that is not what `write_state` wrote; the message names the file and what is wrong with it."""
+    """Error for a file that `write_state` did not write; the message names the file and the fault."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a state file holds."""
+    """Contents of a state file."""
 
     arrays: dict[str, NDArray[Any]]
     document: dict[str, Any]
@@ -47,15 +47,15 @@ class State:
 def write_state(
     path: str | Path | ConfinedPath, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]
 ) -> None:
-    """Write arrays (plain or structured) and a document of strict JSON to one file that any safetensors reader opens.
+    """Write arrays (plain or structured) and a strict JSON document to one file that any safetensors reader opens.
 
-    The file is on the disk when this returns; if it cannot be written, what lay under this name stays as it was.
+    The file is on disk when this returns. If writing fails, an earlier file of this name stays as it was.
     """
     write_whole(path, state_parts(arrays, document))
 
 
 def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> list[bytes | memoryview]:
-    """The same as bytes, one part after the other."""
+    """Return the contents of a state file as a list of byte chunks."""
     if RECORDS in document:
         raise ValueError(f"the key {RECORDS!r} of a document is reserved")
     tensors: dict[str, NDArray[Any]] = {}
@@ -75,7 +75,7 @@ def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any])
 
 
 def read_state(path: str | Path | ConfinedPath) -> State:
-    """Read a file that `write_state` wrote. Anything else is refused, before memory is taken for its arrays."""
+    """Read a file that `write_state` wrote. Anything else raises before memory is allocated for its arrays."""
     try:
         file = open_plain(path)
     except (NotPlainFileError, IsADirectoryError) as error:
@@ -90,7 +90,7 @@ def read_state(path: str | Path | ConfinedPath) -> State:
 
 
 def state_from(data: bytes) -> State:
-    """The state of which `state_parts` made these bytes."""
+    """Decode a state from the joined bytes of `state_parts`."""
     return _read(BytesIO(data))
 
 
@@ -102,7 +102,7 @@ def _read(file: BufferedIOBase) -> State:
         if file.readinto(tensor_bytes(tensors[name])) != tensors[name].nbytes:
             raise ValueError(f"it ends within {name!r}")
     text = header.metadata["document"]
-    # Written anew, the header must come out the same, checksum and all: so no bit of it can change unnoticed.
+    # Written again, the header must come out the same, checksum included: so every changed bit is detected.
     if _header(tensors, text, _digest(text, tensors)) != header.text:
         raise ValueError("its checksum does not match its contents")
     for name, tensor in tensors.items():
@@ -129,7 +129,7 @@ def _digest(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _take_apart(name: str, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """A plain array as it is, a structured one as one tensor for each field, without the padding between them."""
+    """Yield a plain array as it is, a structured one as one tensor per field, without padding."""
     if array.dtype.names is None:
         if name in ("", METADATA) or array.dtype not in NAMES or array.ndim > MOST_DIMENSIONS:
             kinds = ", ".join(str(dtype) for dtype in NAMES)
@@ -141,7 +141,7 @@ def _take_apart(name: str, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[A
 
 
 def _describe(name: str, dtype: np.dtype) -> dict[str, Any]:
-    """The fields of a record type in JSON, from which `_record_type` makes the same type again."""
+    """Describe the fields of a record type in JSON, from which `_record_type` rebuilds the type."""
     fields = []
     for field in dtype.names or ():
         base, shape = dtype[field].base, dtype[field].shape
@@ -162,7 +162,7 @@ def _record_type(description: Mapping[str, Any]) -> np.dtype:
 
 
 def _put_together(name: str, description: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """A structured array from the tensors of its fields, which it replaces."""
+    """Build a structured array from the tensors of its fields, which are removed from `tensors`."""
     columns = {}
     for field, inner, shape in description["fields"]:
         part = f"{name}/{field}"

@@ -1,4 +1,4 @@
-"""The figures of a run as TensorBoard events, where the tensorboard package is installed; torch is not needed."""
+"""Metrics of a run as TensorBoard events, if the tensorboard package is installed; torch is not needed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any, Self
 from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.engine.disk.files import plain_handle
 
-FILE_VERSION = "brain.Event:2"  # what readers of event files look for first
+FILE_VERSION = "brain.Event:2"  # the first record that readers of event files expect
 
 
 def available() -> bool:
-    """Whether the tensorboard package is installed."""
+    """Return whether the tensorboard package is installed."""
     return importlib.util.find_spec("tensorboard") is not None
 
 
 class EventWriter:
-    """A new file of scalar events. Where a run resumes at a step, readers drop the events after it in earlier files."""
+    """New file of scalar events. If a run resumes at a step, readers drop later events of earlier files."""
 
     def __init__(self, directory: str | Path | ConfinedPath, resumed_at: int | None = None) -> None:
         if not available():
             raise ModuleNotFoundError("TensorBoard events need the tensorboard package: pip install tensorboard")
-        # Only here: the package takes a third of a second to import.
+        # Imported here: it takes a third of a second.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -35,7 +35,7 @@ class EventWriter:
         self._summaries: Any = summary_pb2
         place = ConfinedPath.of(directory)
         place.make_directory()
-        # Readers take the files of a directory in the order of their names.
+        # Readers read the files of a directory in the order of their names.
         file = place / f"events.out.tfevents.{time.time_ns():020d}.{secrets.token_hex(4)}"
         self.path = file.path
         handle = plain_handle(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -47,7 +47,7 @@ class EventWriter:
         self.flush()
 
     def add(self, step: int, row: Mapping[str, float | None]) -> None:
-        """Write the figures of a step; those that are missing are left out."""
+        """Write the metrics of a step; missing ones are omitted."""
         values = [
             self._summaries.Summary.Value(tag=name, simple_value=float(figure))
             for name, figure in row.items()
@@ -56,7 +56,7 @@ class EventWriter:
         self._write(step=step, summary=self._summaries.Summary(value=values))
 
     def flush(self) -> None:
-        """Let readers see what was written."""
+        """Make the events written so far visible to readers."""
         self._records.flush()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeping plants within their limits whatever acts on them: the shield around policies and around environments."""
+"""Safety shields: wrappers of policies and environments that keep plants within their limits."""
 
 from velocirl.safety.shield import Shield
 from velocirl.safety.shielded_env import ShieldedVectorEnv

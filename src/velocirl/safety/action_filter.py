@@ -1,4 +1,4 @@
-"""Which actions keep a plant within its limits, and for one that does not the nearest that does."""
+"""Action filter: replaces unsafe actions by the nearest safe ones."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
 from velocirl.safety.margins import Margins
 
-TOWARDS = 8  # points from an action to that of the fallback, which is the last of them
+TOWARDS = 8  # points from an action to the fallback's, which is the last of them
 MOST_CORNERS = 4  # actuators up to which all corners of the action space are tried
 AFTERWARDS = ("fallback", "hold")
 
 
 class Filtered(NamedTuple):
-    """Actions that may be taken, and how they came about."""
+    """Safe actions, and how they were chosen."""
 
-    actions: NDArray[Any]  # (copies, actuators)
-    replaced: NDArray[np.bool_]  # (copies,) where the action that was asked for is unsafe
-    emergency: NDArray[np.bool_]  # (copies,) where no action was found to be safe, and the fallback acts
-    memory: Any  # of the fallback
+    actions: NDArray[Any]  # (envs, actuators)
+    replaced: NDArray[np.bool_]  # (envs,) whether the requested action was replaced
+    emergency: NDArray[np.bool_]  # (envs,) whether no safe action was found, so that the fallback acts
+    memory: Any  # state of the fallback, for the next call
 
 
 class ActionFilter:
-    """Predicts with a fleet of copies what an action leads to, in all plants at once.
+    """Predictor of the consequences of actions, in all plants at once, with a fleet of models.
 
-    An action is safe if no constraint is violated in `horizon` steps from the plant's present state: the action, and
-    `then` what the "fallback" does, or the same again ("hold"). Of the candidates (points between the action and that
-    of the fallback, corners, and `samples` others) the nearest safe one is taken, each actuator measured by its range.
+    An action is safe if no constraint is violated within `horizon` steps from the plant's present state. The first step
+    is the action; later steps use the fallback's actions (`then="fallback"`) or repeat it ("hold"). Candidates are
+    points between the action and the fallback's, corners of the action space, and `samples` random points. The nearest
+    safe candidate is taken, with each actuator scaled by its range.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ActionFilter:
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        """`constraints`: by name, without them the critical ones, or all where none is; the others as `Shield` says."""
+        """Set up; `constraints` by name, default: the critical ones, or all if none is. See `Shield` for the others."""
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon}")
         if then not in AFTERWARDS:
@@ -82,9 +83,9 @@ class ActionFilter:
     def filter(
         self, observations: Any, actions: Any, memory: Any, starts: NDArray[np.bool_], deterministic: bool = True
     ) -> Filtered:
-        """Safe actions for those that are asked for; `memory` is what it gave last, and None in the beginning.
+        """Return safe actions for the requested ones; `memory` is from the previous result, None initially.
 
-        The fallback begins to remember where it takes over, so that it does not know of errors that are not its own.
+        The fallback's state begins when it takes over, so that it does not integrate errors of the policy.
         """
         count = len(starts)
         if memory is None:
@@ -113,14 +114,14 @@ class ActionFilter:
         return Filtered(chosen.astype(self._dtype), replaced, emergency, (remembered, emergency))
 
     def _candidates(self, wanted: NDArray[np.float64], backup: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What is tried instead of unsafe actions, (copies, candidates, actuators)."""
+        """Return the candidates in place of unsafe actions, (envs, candidates, actuators)."""
         share = np.arange(1, TOWARDS + 1)[None, :, None] / TOWARDS
         between = wanted[:, None] + share * (backup - wanted)[:, None]
         others = np.broadcast_to(self._others, (len(wanted), *self._others.shape))
         return np.concatenate([between, others], axis=1)
 
     def _fixed_candidates(self, samples: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """The corners of the action space, where there are few of them, and points within it."""
+        """Return the corners of the action space, if these are few, and random points within it."""
         width = len(self._low)
         shares = generator.random((samples, width))
         if width <= MOST_CORNERS:
@@ -130,14 +131,14 @@ class ActionFilter:
     def _keeps(
         self, model: FleetModel, states: NDArray[Any], params: NDArray[Any], candidates: NDArray[np.float64]
     ) -> NDArray[np.bool_]:
-        """Whether each of the candidates, (plants, branches, actuators), keeps the limits; (plants, branches)."""
+        """Return whether candidates (plants, branches, actuators) satisfy the constraints, (plants, branches)."""
         model.place(states, params)
         first = candidates.reshape(-1, candidates.shape[-1])
         broken, actions, memory = np.zeros(len(first), np.bool_), first, None
         for step in range(self._horizon):
             if step and not self._holds:
                 seen = model.observation
-                seen = seen if np.isfinite(seen).all() else np.nan_to_num(seen)  # of branches that are lost already
+                seen = seen if np.isfinite(seen).all() else np.nan_to_num(seen)  # of branches that have failed already
                 actions, memory = predicted(self._fallback, seen, memory, np.zeros(len(seen), np.bool_), True)
             outcome = model.step(actions)
             broken |= outcome.alive & (outcome.costs[:, self._watched] > 0.0).any(axis=1)
@@ -149,7 +150,7 @@ class ActionFilter:
 def predicted(
     policy: Any, observations: Any, state: Any, starts: NDArray[np.bool_], deterministic: bool, masks: Any = None
 ) -> tuple[Any, Any]:
-    """What a policy does; it is told only of what there is, since models of other libraries do not know the rest."""
+    """Call a policy with available arguments only, as models of other libraries do not accept the others."""
     more = {} if state is None else {"state": state, "episode_start": starts}
     if masks is not None:
         more["action_masks"] = masks
@@ -157,7 +158,7 @@ def predicted(
 
 
 def watched_constraints(environment: Environment, names: Iterable[str] | None) -> list[int]:
-    """The places of the constraints that are to be kept."""
+    """Return the indices of the constraints to satisfy."""
     if not environment.constraints:
         raise ValueError(f"{environment.id} has no constraints that a shield could keep: Environment(constraints=...)")
     known = [one.name for one in environment.constraints]

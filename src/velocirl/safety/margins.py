@@ -1,4 +1,4 @@
-"""Limits that a prediction must keep with room to spare, for what no model knows: disturbances, and its own errors."""
+"""Safety margins: tightened limits for predictions, to allow for disturbances and model errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from velocirl.engine.naming import nearest
 
 
 class Margins:
-    """Room to spare, in the units of constraints by their names."""
+    """Margins by constraint name, in the units of the constraints."""
 
     def __init__(self, environment: Environment, given: Mapping[str, float] | None) -> None:
         self._margins = dict(given or {})
@@ -29,7 +29,7 @@ class Margins:
         self._environment = environment
 
     def model(self) -> Environment:
-        """The environment with limits that are so much narrower; those that are parameters `narrow` changes."""
+        """Return the environment with tightened limits; limits that are parameters are tightened by `narrow`."""
         if not self._margins:
             return self._environment
         return constraining(self._environment, tuple(map(self._tightened, self._environment.constraints)))
@@ -42,7 +42,7 @@ class Margins:
         return replace(constraint, low=low, high=high)
 
     def narrow(self, params: NDArray[Any]) -> NDArray[Any]:
-        """Parameters in which the limits are so much narrower."""
+        """Return the parameters with tightened limits; changes them in place."""
         for one in self._environment.constraints:
             margin = self._margins.get(one.name, 0.0)
             for limit, change in ((one.low, margin), (one.high, -margin)):

@@ -1,4 +1,4 @@
-"""The shield around a policy: what it asks for is done where that is safe."""
+"""Shield around a policy: its actions pass if they are safe."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from velocirl.training.evaluation import Rule
 
 @dataclass
 class Interventions:
-    """What a shield did so far, in actions of single copies."""
+    """Counts of a shield's interventions, in actions of single environments."""
 
     actions: int = 0
     replaced: int = 0  # by the nearest safe one, or by the fallback's
-    emergencies: int = 0  # where no action was found to be safe
+    emergencies: int = 0  # no safe action was found
 
     def count(self, filtered: Filtered) -> None:
-        """Add those of one decision."""
+        """Add the counts of one decision."""
         self.actions += len(filtered.replaced)
         self.replaced += int(np.count_nonzero(filtered.replaced))
         self.emergencies += int(np.count_nonzero(filtered.emergency))
 
 
 class Shield:
-    """A policy whose unsafe actions are replaced by the nearest safe ones, with the same `predict`.
+    """Policy whose unsafe actions are replaced by the nearest safe ones, with the same `predict`.
 
-    The policy is an agent, a controller, or a function of an observation. What an action leads to is predicted with
-    copies of the plant, over `horizon` steps: the action, and after it what the `fallback` does (`then="hold"`: the
-    same again). The fallback is a controller, without one that which is shipped with the environment; where no
-    candidate is safe, it acts. `constraints` names those that are kept: without names the critical ones, or all.
+    The policy is an agent, a controller, or a function of an observation. The consequences of an action are predicted
+    with models of the plant, over `horizon` steps: the action, and then the actions of the `fallback` (with
+    `then="hold"`: the same action). The fallback is a controller, by default the environment's own; it acts if no
+    candidate is safe. `constraints` names the constraints to satisfy; by default the critical ones, or all if none is.
 
-    The plant's state is read from the copies that the shield is bound to (`evaluate` does that), or comes from
-    `estimate`, a function that gives fields of the state for a batch of observations. `mismatch` has factors
-    for parameters of the model by name, to see what is left of the shield where its model is wrong.
+    The plant's state is read from the environments that the shield is bound to (`evaluate` does that). Otherwise it
+    comes from `estimate`, a function that returns fields of the state for a batch of observations. `mismatch` has
+    factors for parameters of the model by name, to test the shield with a wrong model.
     """
 
     def __init__(self, policy: Any, fallback: Any = None, **options: Any) -> None:
-        """`options` are those of `ActionFilter`."""
+        """Wrap a policy; `options` as for `ActionFilter`."""
         if not hasattr(policy, "predict"):
             if not callable(policy):
                 raise TypeError(f"a {type(policy).__name__} cannot act: give a policy with predict, or a function")
@@ -53,15 +53,15 @@ class Shield:
         self.policy, self._fallback, self._options = policy, fallback, options
         self.interventions = Interventions()
         self._filter: ActionFilter | None = None
-        self._space: Any = None  # of observations
+        self._space: Any = None  # observation space
 
     @property
     def source(self) -> Any:
-        """Where its policy was trained, so that it is evaluated there unless somebody says otherwise."""
+        """Training environment of the policy, in which it is evaluated by default."""
         return getattr(self.policy, "source", None)
 
     def bind(self, environment: Any) -> Self:
-        """The same shield for an environment, or for copies whose state it may read; what it counts is shared."""
+        """Return this shield bound to an environment, or to environments whose state it may read; counts are shared."""
         twin = copy.copy(self)
         twin.policy = bound(self.policy, environment)
         twin._space = layout_of(environment).observation
@@ -76,7 +76,7 @@ class Shield:
         deterministic: bool = True,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch; and the state after it."""
+        """Return the action for an observation, or the actions for a batch; and the next state."""
         if self._filter is None:
             raise ValueError("this shield does not know its environment yet: Shield(...).bind(environment)")
         count = batch_size(self._space, observation)

@@ -1,4 +1,4 @@
-"""The shield around copies of an environment: whoever learns in them cannot leave the limits."""
+"""Shield around environments: policies that learn in them cannot leave the limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.safety.shield import Interventions
 
 
 class ShieldedVectorEnv(VectorWrapper):
-    """A fleet that takes the nearest safe action in the place of an unsafe one, see `Shield`.
+    """Vector environment that replaces unsafe actions by the nearest safe ones, see `Shield`.
 
-    `infos["shield"]` says for each copy whether its action was replaced, and `infos["emergency"]` whether the fallback
-    acted because no action was safe; `interventions` counts both.
+    For each environment, `infos["shield"]` is whether its action was replaced, and `infos["emergency"]` whether the
+    fallback acted because no action was safe. `interventions` counts both.
     """
 
     def __init__(self, envs: VectorEnv, fallback: Any = None, **options: Any) -> None:
-        """`options` are those of `ActionFilter`."""
+        """Wrap a vector environment; `options` as for `ActionFilter`."""
         super().__init__(envs)
         if envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
             raise ValueError("a shield steps copies that begin anew within the same step: use AutoresetMode.SAME_STEP")
@@ -33,14 +33,14 @@ class ShieldedVectorEnv(VectorWrapper):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes, in which the fallback remembers nothing."""
+        """Start new episodes and reset the fallback's state."""
         chosen = (options or {}).get("reset_mask")
         self._starts = self._starts | True if chosen is None else self._starts | np.asarray(chosen, np.bool_)
         self._observations, infos = self.env.reset(seed=seed, options=options)  # pyright: ignore[reportArgumentType]
         return self._observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Every copy takes the action that is asked for, or the nearest safe one."""
+        """Step every environment with the requested action, or the nearest safe one."""
         if self._observations is None:
             raise RuntimeError("call reset() before step()")
         filtered = self._filter.filter(self._observations, actions, self._memory, self._starts)

@@ -1,1 +1,1 @@
-"""Processes that train one agent together: how they find each other, and what they say (MPI, torch.distributed)."""
+"""Processes that train one agent together: rendezvous and communication (MPI, torch.distributed)."""

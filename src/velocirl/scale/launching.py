@@ -1,4 +1,4 @@
-"""Whether this process is one of several that were launched together, by what their launcher has told it."""
+"""Launcher detection: whether this process is one of several launched together, from the launcher's variables."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LIMIT = 60.0  # seconds after which a rank that does not come is missed
+LIMIT = 60.0  # seconds after which an absent rank is reported missing
 DEFERENCE = 3.0  # seconds
 
 
 class LaunchError(ValueError):
-    """Ranks that cannot train together; the message is one sentence that says why, and what to do."""
+    """Ranks cannot train together; the message is one sentence with the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A job as one of its processes knows it."""
+    """Job as seen by one of its processes."""
 
-    runtime: str  # "mpi", "torch", or "local" where there is no other process
+    runtime: str  # "mpi", "torch", or "local" without other processes
     rank: int
     size: int
     local_size: int  # processes on this machine
     launcher: str  # for messages
-    local_rank: int = 0  # which of those on this machine
+    local_rank: int = 0  # index among the processes on this machine
 
 
 ALONE = Launch("local", 0, 1, 1, "")
-# The variables of a launcher: how many processes, which of them this is, how many of them are on this machine, which of
-# those it is. (A batch script of Slurm has SLURM_NTASKS too, and is one process; what srun starts is a step.)
+# Variables of each launcher: number of processes, rank, number of processes on this machine, local rank. (A batch
+# script of Slurm has SLURM_NTASKS too, but is one process; srun starts a step.)
 LAUNCHERS = (
     ("torch", "torchrun", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
     *(
@@ -40,11 +40,11 @@ LAUNCHERS = (
     ("mpi", "mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("mpi", "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID"),
 )
-ADDRESS = "MASTER_ADDR"  # without which torch's processes cannot find each other
+ADDRESS = "MASTER_ADDR"  # torch's processes cannot find each other without it
 
 
 def launch_of(runtime: str, environment: Mapping[str, str] = os.environ) -> Launch:
-    """The job that trains with a `runtime`: of a launcher, whose kind it may name; else this process alone."""
+    """Return the job of a `runtime`, which a launcher may have started; else this process alone."""
     if runtime == "local":
         return ALONE
     found = _launch(environment)
@@ -58,7 +58,7 @@ def launch_of(runtime: str, environment: Mapping[str, str] = os.environ) -> Laun
 
 
 def let_first_speak() -> None:
-    """Before a rank complains: where the first one has the same to say, the launcher ends this one meanwhile."""
+    """Delay a rank's error: if rank 0 has the same error, the launcher ends this rank meanwhile."""
     if _launch(os.environ).rank > 0:
         time.sleep(DEFERENCE)
 

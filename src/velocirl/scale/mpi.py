@@ -1,4 +1,4 @@
-"""Ranks of MPI, by mpi4py."""
+"""MPI ranks through mpi4py."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from velocirl.scale.watching import Channel, News
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-# Of Open MPI, unless somebody sets them: not to complain where there is no InfiniBand, and to let others compute while
-# a rank waits.
+# Defaults for Open MPI: no complaints without InfiniBand, and other processes may compute while a rank waits.
 SETTINGS = {"opal_common_ucx_verbose": "-1", "mpi_yield_when_idle": "1"}
 PAUSE = 0.005  # seconds
 
 
 def world() -> Intracomm:
-    """All ranks of this job; without mpirun, one."""
+    """Return the communicator of all ranks of this job; without mpirun, one rank."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(f"OMPI_MCA_{name}", value)
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without MPI
         raise ValueError(f'MPI needs mpi4py and an MPI library: pip install "velocirl[mpi]" ({error})') from error
     return MPI.COMM_WORLD
 
 
 class MPIRanks:
-    """See `ranks.Ranks`."""
+    """MPI ranks; see `ranks.Ranks`."""
 
     def __init__(self) -> None:
         self._comm = world()
@@ -44,11 +43,11 @@ class MPIRanks:
         self._in_place: Any = MPI.IN_PLACE
 
     def sum(self, array: NDArray[Any]) -> None:
-        """One Allreduce."""
+        """Run one Allreduce."""
         self._comm.Allreduce(self._in_place, array)
 
     def broadcast(self, data: bytes | None) -> bytes:
-        """Its length first."""
+        """Broadcast the length, then the data."""
         length = np.array([0 if data is None else len(data)], np.int64)
         self._comm.Bcast(length)
         given = np.empty(int(length[0]), np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
@@ -56,7 +55,7 @@ class MPIRanks:
         return given.tobytes()
 
     def gather(self, data: bytes) -> list[bytes]:
-        """The lengths first."""
+        """Gather the lengths, then the data."""
         lengths = np.zeros(self.size, np.int64)
         self._comm.Gather(np.array([len(data)], np.int64), lengths)
         ends = np.cumsum(lengths)
@@ -68,7 +67,7 @@ class MPIRanks:
         return [given[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
 
     def assemble(self, seconds: float) -> None:
-        """A barrier that is looked at from time to time."""
+        """Wait in a nonblocking barrier, testing it from time to time."""
         request, until = self._comm.Ibarrier(), time.monotonic() + seconds
         while not request.Test():
             if time.monotonic() > until:
@@ -79,28 +78,28 @@ class MPIRanks:
             time.sleep(PAUSE)
 
     def open_channel(self) -> Channel | None:
-        """By a communicator of its own, where MPI may be called by several threads."""
+        """Open a channel with its own communicator; None if MPI does not allow calls from several threads."""
         from mpi4py import MPI
 
         return MPIChannel(self._comm.Dup()) if MPI.Query_thread() == MPI.THREAD_MULTIPLE else None
 
     def abort(self, code: int) -> None:
-        """End all."""
+        """End all ranks."""
         sys.stdout.flush()
         sys.stderr.flush()
         self._comm.Abort(code)
 
 
 class MPIChannel:
-    """See `watching.Channel`: messages that nobody waits for."""
+    """Nonblocking MPI messages; see `watching.Channel`."""
 
     def __init__(self, comm: Intracomm) -> None:
         self._comm = comm
         self._peers = range(1, comm.size) if comm.rank == 0 else (0,)
-        self._sent: dict[int, Any] = {}  # the last request to each, and what it sends
+        self._sent: dict[int, Any] = {}  # last request to each rank, and the rows it sends
 
     def exchange(self, rows: NDArray[np.float64]) -> News:
-        """Send to those that have the last message; take what there is."""
+        """Send to ranks that have received the last message. Returns all messages received."""
         heard = []
         for peer in self._peers:
             before = self._sent.get(peer)

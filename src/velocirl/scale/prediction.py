@@ -1,4 +1,4 @@
-"""A model of training on many ranks: what one computes in an iteration, and what its sums over all ranks take.
+"""Model of training on many ranks: computing time per iteration, and the time of all-reductions.
 
 A sum of B bytes over n ranks is m messages, one after the other, and b bytes through the slowest connection:
 
@@ -6,10 +6,10 @@ A sum of B bytes over n ranks is m messages, one after the other, and b bytes th
 
     ring (gloo):   m = 2 (n - 1),      b = 2 (n - 1) / n * B
     doubling:      m = ceil(log2 n),   b = ceil(log2 n) * B
-    quickest (MPI, which chooses by size): whichever of the two is less
+    quickest (MPI, which chooses by size): the faster of the two
 
 Latency and seconds_per_byte are fitted to measured sums. An iteration of a fixed global batch takes
-`fixed + shared / n` seconds of computing and all of its sums. That ranks wait for the slowest one is not in the model.
+`fixed + shared / n` seconds of computing and the time of its sums. The model leaves out the wait for the slowest rank.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATTERNS = {"torch": "ring", "mpi": "quickest"}  # by runtime
 
 @dataclass(frozen=True)
 class Measured:
-    """The time that a sum took."""
+    """Measured time of an all-reduce."""
 
     ranks: int
     size: int  # bytes
@@ -33,14 +33,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Link:
-    """What carries sums between ranks."""
+    """Connection that carries sums between ranks."""
 
     pattern: str
     latency: float  # seconds of a message
     seconds_per_byte: float
 
     def sum_seconds(self, ranks: int, size: int) -> float:
-        """What a sum of so many bytes takes."""
+        """Return the seconds of a sum of `size` bytes."""
         return min(
             messages * self.latency + carried * self.seconds_per_byte
             for messages, carried in _terms(self.pattern, ranks, size)
@@ -49,47 +49,47 @@ class Link:
 
 @dataclass(frozen=True)
 class Work:
-    """An iteration of an algorithm: what is computed, and what is summed over the ranks."""
+    """Iteration of an algorithm: its computing time, and its sums over the ranks."""
 
     name: str
     fixed: float  # seconds that every rank computes, however many there are
     shared: float  # seconds that are divided by the number of ranks
-    sums: Mapping[int, float]  # how many there are of each size in bytes
+    sums: Mapping[int, float]  # number of sums by size in bytes
 
     def computing(self, ranks: int) -> float:
-        """Seconds in which a rank computes."""
+        """Return the seconds that a rank computes."""
         return self.fixed + self.shared / ranks
 
     def summing(self, link: Link, ranks: int) -> float:
-        """Seconds in which ranks sum up."""
+        """Return the seconds that ranks spend in sums."""
         return sum(count * link.sum_seconds(ranks, size) for size, count in self.sums.items()) if ranks > 1 else 0.0
 
     def seconds(self, link: Link, ranks: int) -> float:
-        """Seconds of an iteration."""
+        """Return the seconds of an iteration."""
         return self.computing(ranks) + self.summing(link, ranks)
 
     def share(self, link: Link, ranks: int) -> float:
-        """The part of an iteration that goes into sums."""
+        """Return the fraction of an iteration that is spent in sums."""
         return self.summing(link, ranks) / self.seconds(link, ranks)
 
     def speedup(self, link: Link, ranks: int) -> float:
-        """How much faster so many ranks are than one."""
+        """Return the speedup of `ranks` ranks over one."""
         return self.computing(1) / self.seconds(link, ranks)
 
     def grown(self, factor: float) -> Work:
-        """With so many times the batch."""
+        """Return the work with a batch `factor` times as large."""
         return Work(self.name, self.fixed, factor * self.shared, self.sums)
 
 
 def fit_link(pattern: str, measured: Iterable[Measured]) -> Link:
-    """The link by which these sums would have taken what they took; relative errors count, so that all sizes do."""
+    """Fit a link to measured sums, by least squares of relative errors, so that all sizes count."""
     points = list(measured)
     link = Link(pattern, 0.0, 0.0)
-    for _ in range(10):  # which of several ways is taken depends on what is fitted
+    for _ in range(10):  # the fastest of several patterns depends on the fit
         rows = [_taken(link, point) for point in points]
         weighted = np.array(rows) / np.array([[point.seconds] for point in points])
         latency, per_byte = np.linalg.lstsq(weighted, np.ones(len(points)), rcond=None)[0]
-        if latency < 0 or per_byte < 0:  # one of the two explains all there is
+        if latency < 0 or per_byte < 0:  # one of the two explains all of the time
             column = 1 if latency < 0 else 0
             alone = float(weighted[:, column].sum() / (weighted[:, column] ** 2).sum())
             latency, per_byte = (0.0, alone) if column else (alone, 0.0)
@@ -101,14 +101,14 @@ def fit_link(pattern: str, measured: Iterable[Measured]) -> Link:
 
 
 def fit_work(name: str, computed: Mapping[int, float], sums: Mapping[int, float]) -> Work:
-    """The work of which a rank was seen to compute its part so long, by numbers of ranks (two of them)."""
+    """Fit the work to the seconds that a rank computes, `computed` for two numbers of ranks."""
     (few, long), (many, short) = sorted(computed.items())
     shared = max((long - short) / (1 / few - 1 / many), 0.0)
     return Work(name, max(long - shared / few, 0.0), min(shared, few * long), sums)
 
 
 def _terms(pattern: str, ranks: int, size: int) -> list[tuple[float, float]]:
-    """Messages and bytes of each way that a sum may go."""
+    """Return the messages and bytes of each way to compute a sum."""
     doublings = int(np.ceil(np.log2(ranks)))
     ways = {
         "ring": (2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks * size),
@@ -118,6 +118,6 @@ def _terms(pattern: str, ranks: int, size: int) -> list[tuple[float, float]]:
 
 
 def _taken(link: Link, point: Measured) -> tuple[float, float]:
-    """Messages and bytes of the way that a sum goes by a link."""
+    """Return the messages and bytes of the way that is fastest on a link."""
     terms = _terms(link.pattern, point.ranks, point.size)
     return min(terms, key=lambda one: one[0] * link.latency + one[1] * link.seconds_per_byte)

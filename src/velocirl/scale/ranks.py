@@ -1,4 +1,4 @@
-"""The ranks of a job: what each can say to the others, whatever carries it."""
+"""Ranks of a job: their collective operations, independent of the backend."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from velocirl.scale.watching import Channel
 
 
 class LostRankError(RuntimeError):
-    """Another rank has ended before its time."""
+    """Another rank has ended too early."""
 
 
 class Ranks(Protocol):
-    """All ranks of a job as one of them sees them; a `program.reducing.Reducer` with a few words more."""
+    """All ranks of a job, as seen by one of them; a `program.reducing.Reducer` with more operations."""
 
     rank: int
     size: int
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Add up an array of floats over all ranks, in its place; all get the same bits."""
+        """Add up an array of floats over all ranks, in place; all get the same bits."""
         ...
 
     def broadcast(self, data: bytes | None) -> bytes:
-        """What the first rank says; the others give nothing."""
+        """Return the data of rank 0; the other ranks pass None."""
         ...
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What all ranks say, in their order, for the first one; the others hear nothing."""
+        """Return the data of all ranks in their order on rank 0, and an empty list on the others."""
         ...
 
     def assemble(self, seconds: float) -> None:
-        """Wait until all ranks are here; a `LaunchError` where they are not after so many seconds."""
+        """Wait until all ranks are here. Raises LaunchError if they are not after `seconds`."""
         ...
 
     def open_channel(self) -> Channel | None:
-        """For news beside what is said here, from another thread; None where there can be none. All ranks do so."""
+        """Open a channel for reports from another thread; None if impossible. All ranks call it."""
         ...
 
     def abort(self, code: int) -> None:
-        """End all ranks, where that is for a rank to do; else the launcher does when this one has ended."""
+        """End all ranks, if a rank has to do that; otherwise the launcher does once this rank has ended."""
         ...
 
 
 @cache
 def ranks_of(launch: Launch) -> Ranks:
-    """The ranks of a job that has several; what they need is imported now."""
+    """Return the ranks of a job with several processes; imports their backend now."""
     if launch.runtime == "mpi":
         if find_spec("mpi4py") is None:
             raise LaunchError(

@@ -1,10 +1,10 @@
-"""Sums over the ranks of one machine, by memory that they share: nobody sends anything, and no thread has to wake up.
+"""All-reduce over the ranks of one machine in shared memory: no messages, and no thread to wake up.
 
-A rank writes its part into a slot of its own, waits until all have done so, and adds up the slots in the order of the
-ranks, so that all get the same bits. There are two rows of slots, used in turn: whoever writes into a row for the next
-time but one has met all others since they read it. What is larger than a slot is summed up piece by piece.
+A rank writes its part into its own slot, waits until all have done so, and adds up the slots in rank order. All ranks
+therefore get the same bits. There are two rows of slots, used in turn: before a rank writes into a row again, it has
+synchronized with all others since they read that row. Arrays larger than a slot are summed piece by piece.
 
-The memory has no name that could be left behind (see `open_memory`): the first rank of a machine makes it, and the
+The memory has no name that could be left behind (see `open_memory`): the first rank of a machine creates it, and the
 others open it as a file of that process.
 """
 
@@ -31,30 +31,30 @@ from velocirl.vector.host.copies import Carver
 from velocirl.vector.host.workers import open_memory
 
 SLOT = 2**20  # bytes of a part
-LOOKS = SPINS + 1_000  # after which a rank that waits looks whether the others still live: some 50 ms
-LARGE = 2**17  # bytes that a rank may read of others in one go; where there are more, each adds up a slice for all
+LOOKS = SPINS + 1_000  # after which a waiting rank checks that the others are alive: some 50 ms
+LARGE = 2**17  # bytes that one rank reads of others at once; above that, each rank adds up a slice for all
 NOTHING = -1, 0
 
 
 class Peer(NamedTuple):
-    """A rank of this machine."""
+    """Rank on this machine."""
 
     rank: int
     process: int
 
 
 class Machine(NamedTuple):
-    """Where a rank is."""
+    """Machine of a rank."""
 
-    sums: SharedSums | None  # None where it is the only one there
+    sums: SharedSums | None  # None if it is the only rank there
     firsts: list[int]  # the first rank of each machine
 
 
 class SharedSums:
-    """Sums over the ranks of a machine, as one of them."""
+    """All-reduce over the ranks of a machine, as seen by one of them."""
 
     def __init__(self, memory: Any, place: int, peers: list[Peer], patience: float) -> None:
-        """The one at this place among them; the memory has as many bytes as `_carve` takes."""
+        """Set up the rank at index `place` of `peers`; the memory must hold the bytes that `_carve` takes."""
         self._place, self._peers, self._size, self._patience = place, peers, len(peers), patience
         _, meeting, self._slots = _carve(Carver(memory), self._size)
         self._come = bind_unit(come, (meeting,), cpu_translator("sums", double=True), disjoint=False)
@@ -62,7 +62,7 @@ class SharedSums:
         self._meetings, self._pieces = 0, 0
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Add up an array that lies in one piece, in its place."""
+        """Add up a contiguous array over the ranks, in place."""
         for piece, parts in self._parts_of(array):
             if (self._size - 2) * piece.nbytes > LARGE:
                 self._add_slices(parts, piece)
@@ -70,12 +70,12 @@ class SharedSums:
                 _add(parts, piece)
 
     def spread(self, array: NDArray[Any]) -> None:
-        """Make an array that of the first rank here."""
+        """Copy the array of the first rank on this machine to the others."""
         for piece, parts in self._parts_of(array):
             piece[:] = parts[0]
 
     def _parts_of(self, array: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Each piece of an array, and what all have there: (ranks, numbers)."""
+        """Iterate over pieces of an array, each with all ranks' parts of it: (ranks, numbers)."""
         if array.dtype not in self._typed:
             self._typed[array.dtype] = self._slots.view(array.dtype)
         flat, slots = array.ravel("K"), self._typed[array.dtype]
@@ -88,7 +88,7 @@ class SharedSums:
             yield piece, parts
 
     def _add_slices(self, parts: NDArray[Any], piece: NDArray[Any]) -> None:
-        """Each adds up a slice, which nobody else reads yet, and leaves it in its slot; then all take the slices."""
+        """Add up this rank's slice, which no other rank reads yet, into its slot; then collect all slices."""
         bounds = [piece.size * place // self._size for place in range(self._size + 1)]
         own = slice(bounds[self._place], bounds[self._place + 1])
         _add(parts[:, own], piece[own])
@@ -98,12 +98,12 @@ class SharedSums:
             piece[first:stop] = part[first:stop]
 
     def _meet(self) -> None:
-        """Wait for the others, as long as they live."""
+        """Wait for the other ranks, as long as they are alive."""
         self._meetings += 1
         began = time.monotonic()
         while (place := self._come(self._place, LOOKS, self._meetings)) < self._size:
             missing, who = self._peers[place], f"rank {self._peers[self._place].rank}"
-            # It may have come, and ended since.
+            # It may have arrived, and ended since.
             if _has_ended(missing.process) and self._come(self._place, 0, self._meetings) == place:
                 raise LostRankError(f"{who} has lost rank {missing.rank} (process {missing.process}), which ended")
             if time.monotonic() - began > self._patience:
@@ -111,7 +111,7 @@ class SharedSums:
 
 
 def come(arguments, place, looks, count):
-    """Come to meeting number `count` and wait for all: gives one that is missing after so many looks, else how many."""
+    """Arrive at synchronization `count` and wait for all. Returns a missing rank after `looks` checks, else `size`."""
     (meeting,) = arguments
     mailbox_write(meeting, place * SPACING, count)
     size = meeting.size // SPACING
@@ -126,9 +126,9 @@ def come(arguments, place, looks, count):
 
 
 def share_machines(ranks: Ranks, local_rank: int, patience: float) -> Machine | None:
-    """Share memory with the other ranks of this machine, as the launcher numbers them.
+    """Share memory with the other ranks of this machine, as numbered by the launcher.
 
-    All ranks do so at once, and None is for all: each has a machine of its own, or memory cannot be had somewhere.
+    All ranks call it at once. Returns None on all ranks if each has its own machine, or if some cannot share memory.
     """
     places = _told(ranks, ranks.rank - local_rank, os.getpid())
     machine = places[ranks.rank, 0]
@@ -151,7 +151,7 @@ def share_machines(ranks: Ranks, local_rank: int, patience: float) -> Machine | 
 
 
 def _told(ranks: Ranks, *words: int) -> NDArray[np.int64]:
-    """What each rank says."""
+    """Gather `words` of every rank: (ranks, words)."""
     told = np.zeros((ranks.size, len(words)), np.int64)
     told[ranks.rank] = words
     ranks.sum(told)
@@ -159,20 +159,20 @@ def _told(ranks: Ranks, *words: int) -> NDArray[np.int64]:
 
 
 def _make(size: int, stack: contextlib.ExitStack) -> tuple[int, int]:
-    """Memory for so many ranks, that is there while this context lasts: its descriptor, and a token to know it by."""
+    """Create memory for `size` ranks while the context lasts. Returns its descriptor, and a token to identify it."""
     count, token = _bytes(size), secrets.randbits(62)
     try:
         descriptor = open_memory()
         stack.callback(os.close, descriptor)
-        os.posix_fallocate(descriptor, 0, count)  # now rather than when it is written to, where it would crash
+        os.posix_fallocate(descriptor, 0, count)  # now: running out of memory at a later write would crash
         _carve(Carver(mmap.mmap(descriptor, count)), size)[0][0] = token
-    except (OSError, AttributeError):  # the latter where the system has no such call
+    except (OSError, AttributeError):  # AttributeError: the system has no such call
         return NOTHING
     return descriptor, token
 
 
 def _open(process: int, descriptor: int, token: int, size: int) -> mmap.mmap | None:
-    """The memory that a process of this job has made; None where that is on another machine than it was said to be."""
+    """Map the memory of a process of this job; None if that process is not on this machine."""
     path = Path(f"/proc/{process}/fd/{descriptor}")
     if not path.readlink().name.startswith("memfd:"):
         return None
@@ -185,7 +185,7 @@ def _open(process: int, descriptor: int, token: int, size: int) -> mmap.mmap | N
 
 
 def _carve(carve: Carver, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """What so many ranks share: a token, the number of the meeting that each has come to, and slots."""
+    """Return the shared arrays of `size` ranks: a token, each rank's synchronization count, and slots."""
     return carve((1,), np.int64), carve((size * SPACING,), np.int64), carve((2, size, SLOT), np.uint8)
 
 
@@ -196,7 +196,7 @@ def _bytes(size: int) -> int:
 
 
 def _add(parts: NDArray[Any], into: NDArray[Any]) -> None:
-    """In the order of the ranks."""
+    """Add up parts in rank order."""
     np.add(parts[0], parts[1], out=into)
     for part in parts[2:]:
         np.add(into, part, out=into)
@@ -207,4 +207,4 @@ def _has_ended(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return state in (b"Z", b"X")  # nobody has asked yet how it ended
+    return state in (b"Z", b"X")  # ended, but not yet reaped

@@ -1,7 +1,7 @@
-"""Ranks of torch.distributed: processes of torchrun, or any that have its environment variables.
+"""Ranks of torch.distributed: processes of torchrun, or any with its environment variables.
 
-They talk by gloo. Sums among the ranks of a machine go by its memory (see `shared_sums`): where all cores compute,
-gloo's threads wait for one.
+Ranks communicate by gloo. Sums among the ranks of a machine use shared memory (see `shared_sums`): when all cores
+compute, gloo's threads wait for a free one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from velocirl.scale.ranks import LostRankError
 from velocirl.scale.shared_sums import Machine, share_machines
 from velocirl.scale.watching import Channel, News
 
-PATIENCE = timedelta(minutes=30)  # with a rank that compiles, evaluates or saves while the others wait
+PATIENCE = timedelta(minutes=30)  # timeout: a rank may compile, evaluate or save while the others wait
 
 
 class TorchRanks:
-    """See `ranks.Ranks`."""
+    """Ranks of torch.distributed; see `ranks.Ranks`."""
 
     def __init__(self, launch: Launch, seconds: float = LIMIT) -> None:
         self.rank, self.size, self._local_rank = launch.rank, launch.size, launch.local_rank
-        self._asked = False  # for the memory of this machine
+        self._asked = False  # whether sharing this machine's memory was tried
         self._machine: Machine | None = None
-        self._firsts: Any = None  # the group of the first rank of each machine
+        self._firsts: Any = None  # group of the first rank of each machine
         if distributed.is_initialized():  # by a script, which may use NCCL itself
             self._group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
             return
@@ -54,7 +54,7 @@ class TorchRanks:
         self._group = None
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Within each machine, and then one all-reduce of one rank of each."""
+        """Sum within each machine, then all-reduce among one rank of each."""
         if not self._asked:
             self._asked = True
             self._share()
@@ -71,7 +71,7 @@ class TorchRanks:
                 sums.spread(array)
 
     def broadcast(self, data: bytes | None) -> bytes:
-        """Its length first."""
+        """Broadcast the length, then the data."""
         with self._heard():
             length = torch.tensor([0 if data is None else len(data)])
             distributed.broadcast(length, 0, group=self._group)
@@ -80,7 +80,7 @@ class TorchRanks:
             return given.tobytes()
 
     def gather(self, data: bytes) -> list[bytes]:
-        """The lengths first; what is sent must be equally long."""
+        """Gather the lengths, then the data padded to equal length."""
         with self._heard():
             lengths = torch.zeros(self.size, dtype=torch.int64)
             lengths[self.rank] = len(data)
@@ -92,7 +92,7 @@ class TorchRanks:
             return [one[:length].numpy().tobytes() for one, length in zip(given or [], lengths.tolist(), strict=False)]
 
     def assemble(self, seconds: float) -> None:
-        """The first rank waits for each of the others, and the others for it."""
+        """Wait in a barrier in which rank 0 waits for each other rank, and they for it."""
         began = time.monotonic()
         try:
             distributed.monitored_barrier(self._group, timedelta(seconds=seconds), wait_all_ranks=True)
@@ -105,19 +105,19 @@ class TorchRanks:
             ) from error
 
     def open_channel(self) -> Channel:
-        """By the store through which ranks have found each other."""
+        """Open a channel on the rendezvous store."""
         store: Any = distributed.distributed_c10d._get_default_store()
         return StoreChannel(store.clone(), self.rank, self.size)
 
     def abort(self, code: int) -> None:
-        """Torchrun does, as soon as this rank has ended."""
+        """Do nothing: torchrun ends all ranks once this rank has ended."""
 
     def _all_reduce(self, array: NDArray[Any], group: Any) -> None:
         with self._heard():
             distributed.all_reduce(torch.from_numpy(array), group=group)
 
     def _share(self) -> None:
-        """Share the memory of this machine with the other ranks on it; until then, sums go by gloo."""
+        """Share the memory of this machine with the other ranks on it; until then, sums use gloo."""
         machine = share_machines(self, self._local_rank, PATIENCE.total_seconds())
         if machine is not None and len(machine.firsts) > 1:
             self._firsts = distributed.new_group(machine.firsts, timeout=PATIENCE, backend="gloo")
@@ -135,9 +135,9 @@ class TorchRanks:
 
 
 class StoreChannel:
-    """See `watching.Channel`: each rank leaves its news in the store.
+    """Reports of ranks in the rendezvous store; see `watching.Channel`.
 
-    The store is asked by a thread of its own, which waits for ever where the process that keeps it was stopped.
+    A thread of its own uses the store, because a call never returns if the process that keeps the store was stopped.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -149,7 +149,7 @@ class StoreChannel:
         threading.Thread(target=self._carry, name="velocirl-store", daemon=True).start()
 
     def exchange(self, rows: NDArray[np.float64]) -> News:
-        """Let the thread leave this, unless it is still busy; what it has found."""
+        """Hand rows to the thread, unless it is still busy. Returns what the thread has received."""
         if not self._heard.is_set():
             return []
         news, self._rows = self._news, rows
@@ -168,11 +168,11 @@ class StoreChannel:
                     (peer, one.reshape(-1, self._rows.shape[1])) for peer, one in zip(there, told, strict=True)
                 ]
                 self._heard.set()
-        except RuntimeError:  # the store is gone, and with it the job
+        except RuntimeError:  # the store is gone, and the job with it
             return
 
 
 def _leave() -> None:
-    """Let gloo's threads end before the interpreter does: one that is still there aborts the process."""
+    """Let gloo's threads end before the interpreter does: a remaining one aborts the process."""
     if distributed.is_initialized():
         distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Ranks that are watched while they train together."""
+"""Ranks with hang detection during training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velocirl.scale.watching import EXCUSED, WAITING, WORKING, Channel, Watch, W
 
 
 class WatchedRanks:
-    """Ranks that note when they wait for each other; see `ranks.Ranks`."""
+    """Ranks that record when they wait for each other; see `ranks.Ranks`."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -28,7 +28,7 @@ class WatchedRanks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look after each other while this context lasts; all ranks enter it."""
+        """Detect hanging ranks while this context lasts; all ranks enter it."""
         if self._channel is None:
             own = f"process {os.getpid()} on {platform.node()}"
             told = b"\n".join(self._ranks.gather(own.encode()))
@@ -46,11 +46,11 @@ class WatchedRanks:
             man.stop()
 
     def work(self) -> None:
-        """An iteration begins: whoever is not back soon hangs."""
+        """Begin an iteration: a rank that does not return in time hangs."""
         self._watch.state = WORKING
 
     def rest(self) -> None:
-        """It has ended: what this rank does now may take its time."""
+        """End an iteration: this rank is exempt until the next one."""
         self._watch.state = EXCUSED
 
     def sum(self, array: NDArray[Any]) -> None:
@@ -66,7 +66,7 @@ class WatchedRanks:
         return self._meet(self._ranks.gather, data)
 
     def _meet(self, call: Callable[[Any], Any], given: Any) -> Any:
-        """Wait for the others in a call."""
+        """Run a collective call, marking this rank as waiting."""
         watch, before = self._watch, self._watch.state
         watch.state = WAITING
         try:
@@ -90,5 +90,5 @@ class WatchedRanks:
 
 @cache
 def watched_ranks(launch: Launch) -> WatchedRanks:
-    """The ranks of a job, which look after each other."""
+    """Return the ranks of a job, with hang detection."""
     return WatchedRanks(ranks_of(launch))

@@ -1,13 +1,14 @@
-"""Ranks that hang are found and named: each says now and then how far it is, beside the sums.
+"""Hang detection: each rank reports its progress from time to time, in parallel with the reductions.
 
-A rank that waits in a sum knows that it waits, not for whom. So every rank has a thread that tells the first rank what
-it does (works, waits for the others, or is excused), and the first rank tells all what it has heard. A rank hangs where
-somebody has waited for `limit` seconds while it worked, or where it is not heard of any more: a process that was
-stopped has no thread that could speak. Ranks are excused outside of iterations: while they compile, save and evaluate,
-and while callbacks run. Their threads speak all the same, unless something holds Python's lock; so silence counts then,
-too, with some patience. Where an iteration is long, others are given as long again before anybody complains of them.
+A rank blocked in an all-reduce cannot tell which rank is late. Each rank therefore reports its state (working, waiting,
+exempt) to rank 0 from a thread, and rank 0 sends all states to all ranks. A working rank hangs if others have waited
+for it for `limit` seconds. A silent rank hangs too: a stopped process has no thread that could report.
 
-Seconds are counted in looks of that thread, so that a machine that slept has not waited.
+Ranks are exempt outside of iterations: while they compile, save and evaluate, and while callbacks run. Their threads
+still report, unless something holds Python's lock. Silence therefore counts there too, with a longer limit. A rank may
+take twice as long as the others' iterations did before it is reported.
+
+Seconds are counted in checks of that thread, so that suspending the machine does not count as waiting.
 """
 
 from __future__ import annotations
@@ -26,46 +27,46 @@ from numpy.typing import NDArray
 
 LIMIT = 60.0  # seconds
 VARIABLE = "VELOCIRL_HANG_SECONDS"
-LOOKS = 12  # of the thread within the limit
-LONGEST_LOOK = 5.0  # seconds from one to the next
-SLACK = 2.0  # a rank may take so many times as long as the others did
-EXCUSED_LIMIT = 2.0  # limits for a rank that is excused, if it is not heard of either
-GRACE = 3  # looks in which a rank may say by itself that it hangs
-FORWARDED = 2.0  # seconds in which a launcher passes on what was said, before it ends all
+LOOKS = 12  # checks of the thread within the limit
+LONGEST_LOOK = 5.0  # seconds between two checks
+SLACK = 2.0  # a rank may take this many times as long as the others did
+EXCUSED_LIMIT = 2.0  # limits for an exempt rank that is silent
+GRACE = 3  # checks within which a hanging rank may report itself
+FORWARDED = 2.0  # seconds for the launcher to forward the message before it ends all ranks
 EXCUSED, WORKING, WAITING = 0.0, 1.0, 2.0
-News = Iterable[tuple[int, NDArray[np.float64]]]  # from which rank, and the rows it knows
+News = Iterable[tuple[int, NDArray[np.float64]]]  # sending rank, and the rows it sent
 
 
 class Row(NamedTuple):
-    """What is known of a rank, as numbers that travel."""
+    """State of one rank, as numbers to send."""
 
-    beat: float = 0.0  # of its thread
-    training: float = 0.0  # which of those of its process
+    beat: float = 0.0  # counter of its thread
+    training: float = 0.0  # number of the training in its process
     meetings: float = 0.0
     state: float = EXCUSED
-    seconds: float = 0.0  # in that state, at that meeting
-    stretch: float = 0.0  # that it had worked before it came to wait
-    age: float = 0.0  # seconds since it was heard of
+    seconds: float = 0.0  # in that state, since that reduction
+    stretch: float = 0.0  # that it had worked before it waited
+    age: float = 0.0  # seconds since its last report
 
 
 class Channel(Protocol):
-    """What carries news beside the sums, and never blocks."""
+    """Nonblocking exchange of state rows, separate from the reductions."""
 
     def exchange(self, rows: NDArray[np.float64]) -> News:
-        """Send rows, the first rank to all and the others to the first; what has come meanwhile."""
+        """Send rows, rank 0 to all and others to rank 0. Returns the rows received meanwhile."""
         ...
 
 
 class Hanging(NamedTuple):
-    """A rank that keeps the others waiting."""
+    """Rank that keeps the others waiting."""
 
     rank: int
-    silent: bool  # it is not heard of, so that others have to speak
+    silent: bool  # it sends no reports, so other ranks report it
     seconds: float
 
 
 class Watch:
-    """What one rank knows of all. Its main thread writes `state` and `meetings`; the rest belongs to `look`."""
+    """One rank's view of all ranks. Its main thread writes `state` and `meetings`; the rest belongs to `look`."""
 
     def __init__(self, rank: int, size: int, limit: float) -> None:
         self.rank, self.limit = rank, limit
@@ -73,13 +74,13 @@ class Watch:
         self.rows = [Row() for _ in range(size)]
 
     def begin(self) -> None:
-        """A training begins, of which nobody has said anything yet."""
+        """Begin a training: discard all reports."""
         self.training += 1
         self.state = EXCUSED
         self.rows = [Row() for _ in self.rows]
 
     def look(self, elapsed: float, news: News) -> None:
-        """Take in what has come in these seconds."""
+        """Update the view with the reports received in the `elapsed` seconds."""
         own = self.rows[self.rank]
         meetings, state = float(self.meetings), self.state
         same = own.meetings == meetings and own.state == state
@@ -95,11 +96,11 @@ class Watch:
                     self.rows[rank] = row._replace(age=0.0 if rank == sender else row.age)
 
     def told(self) -> NDArray[np.float64]:
-        """What this rank sends: the first one all that it knows, the others themselves."""
+        """Return the rows to send: all rows on rank 0, the own row elsewhere."""
         return np.array(self.rows if self.rank == 0 else [self.rows[self.rank]])
 
     def hanging(self) -> list[Hanging]:
-        """The ranks for which somebody has waited too long; of others but the first, only the first knows."""
+        """Return the ranks that others have waited for too long. Only rank 0 finds all; others see 0 and themselves."""
         waiting = [row for row in self.rows if row.state == WAITING and row.age < self.limit / 2]
         if max((row.seconds for row in waiting), default=0.0) < self.limit:
             return []
@@ -115,22 +116,22 @@ class Watch:
 
 
 class Watchman:
-    """The thread of a rank that looks, and ends the job where a rank hangs."""
+    """Thread of a rank that checks for hanging ranks, and ends the job if it finds one."""
 
     def __init__(self, watch: Watch, channel: Channel, names: list[str], abort: Callable[[int], None]) -> None:
         self._watch, self._channel, self._names, self._abort = watch, channel, names, abort
         self._pause = min(watch.limit / LOOKS, LONGEST_LOOK)
-        self._looks: dict[int, int] = {}  # in which a rank was seen to hang
+        self._looks: dict[int, int] = {}  # number of checks in which each rank hung
         self._main = threading.get_ident()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="velocirl-watch", daemon=True)
 
     def start(self) -> None:
-        """Look, until `stop`."""
+        """Start the checks, until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._done.set()
         self._thread.join()
 
@@ -138,7 +139,7 @@ class Watchman:
         before = time.monotonic()
         while not self._done.wait(self._pause):
             now = time.monotonic()
-            elapsed = min(now - before, 2 * self._pause)  # whoever slept has not looked
+            elapsed = min(now - before, 2 * self._pause)  # suspended time does not count
             self._watch.look(elapsed, self._channel.exchange(self._watch.told()))
             before = now
             for one in self._watch.hanging():
@@ -147,7 +148,7 @@ class Watchman:
                     self._end(one)
 
     def _delay(self, one: Hanging) -> int:
-        """Looks before this rank speaks: who hangs speaks first, or else the first one that can."""
+        """Return the checks before this rank reports: a hanging rank reports itself first, else the first able one."""
         if one.rank == self._watch.rank:
             return 0
         return GRACE * (max(self._watch.rank - 1, 0) + (not one.silent))
@@ -173,7 +174,7 @@ class Watchman:
 
 
 def limit_from(environment: Any = os.environ) -> float:
-    """Seconds after which a rank hangs, as somebody may have set them."""
+    """Return the seconds after which a rank hangs, from the environment variable or by default."""
     given = environment.get(VARIABLE, "")
     try:
         seconds = float(given) if given else LIMIT

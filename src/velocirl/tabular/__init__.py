@@ -1,1 +1,1 @@
-"""Learning with tables: the tables themselves, the loop, the agent, what runs it, and planning with a known model."""
+"""Tabular methods: value tables, training loop, agent, runtimes, and planning with a known model."""

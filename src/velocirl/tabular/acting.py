@@ -1,4 +1,4 @@
-"""Acting by a table, outside of training."""
+"""Acting by a value table outside of training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Actor:
-    """Chooses actions for numbers of states."""
+    """Chooses actions for a batch of state numbers."""
 
     def __init__(self, task: TabularTask, rng: NDArray[np.uint64]) -> None:
         self._lesson, self._rng = task, as_rows(rng)
@@ -27,14 +27,14 @@ class Actor:
         )
 
     def choose(self, states: NDArray[np.int64], masks: NDArray[Any] | None, rate: float | None) -> NDArray[np.int64]:
-        """One action for each state: drawn at a rate of exploring, or without one the first of the best."""
+        """Return one action per state: sampled at exploration `rate`, or the first of the best if `rate` is None."""
         task = self._lesson
         if len(states) != len(self._actions):
             self._allocate(len(states))
         legal = legal_actions(task, masks, len(states))
         if rate is None:
             values = task.table.look_up(states).mean(axis=1)
-            legal |= ~legal.any(axis=1, keepdims=True)  # a mask that forbids everything counts for nothing
+            legal |= ~legal.any(axis=1, keepdims=True)  # a mask that forbids everything is ignored
             return np.where(legal, values, -np.inf).argmax(axis=1)
         if task.masked:
             self._mask["row"] = legal
@@ -48,7 +48,7 @@ class Actor:
 
 
 def legal_actions(task: TabularTask, masks: NDArray[Any] | None, count: int) -> NDArray[np.bool_]:
-    """Return which actions masks allow, (count, actions); refuse masks of another shape, or where none are read."""
+    """Return the allowed actions, (count, actions). Raise for masks of another shape, or if the agent reads none."""
     wanted = (count, task.actions)
     if masks is not None and (not task.masked or masks.shape != wanted):
         problem = f"have shape {wanted}" if task.masked else "are not for this agent"
@@ -57,7 +57,7 @@ def legal_actions(task: TabularTask, masks: NDArray[Any] | None, count: int) -> 
 
 
 def drawing_loop(task: TabularTask) -> Any:
-    """`draw(table, places, masks, rng, rate, actions)`: choose for many states; at random where one was never met."""
+    """Compile `draw(table, places, masks, rng, rate, actions)`: choose for many states, at random in unvisited ones."""
     choose, count = task.exploring.choose, task.actions
 
     def draw(table, places, masks, rng, rate, actions):

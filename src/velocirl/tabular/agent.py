@@ -1,4 +1,4 @@
-"""What agents with a table have in common: acting, saving, and a learner that trains them."""
+"""Base class of tabular agents: acting, saving, and the learner that trains them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.scheduled import scheduled_value
 from velocirl.training.source import Given
 
-# Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
-COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
-# An iteration is a share of the training, so that schedules and callbacks have steps, but neither so short that Python
-# would count nor so long that anybody would wait: of a compiled environment, of one in Python, on a GPU.
+# Environments of a compiled fleet: enough to keep a core or a GPU busy, few enough to learn from early on.
+COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # "threads": for each thread
+# An iteration is a fraction of the training, so that schedules and callbacks have steps. It is long enough to hide
+# Python's overhead and short enough for live progress. Limits: compiled ("cpu"), in Python ("host"), on a GPU.
 ITERATIONS, FEWEST_ITERATIONS = 100, 20
 LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
-# Where the runtimes are; each module has a function `make_learner(agent) -> TableLearner`, and may have a context
-# `conduct(agent, total_steps)` in which training takes place: it says whether this process leads others.
+# Modules of the runtimes. Each has a function `make_learner(agent) -> TableLearner` and may have a context manager
+# `conduct(agent, total_steps)` around the training. It yields whether this process leads the others.
 RUNTIMES = {
     "serial": "velocirl.tabular.runtimes.serial",
     "threads": "velocirl.tabular.runtimes.threads",
@@ -57,10 +57,10 @@ RUNTIMES = {
 
 
 class TabularAgent(Agent):
-    """An agent that acts by a table of action values, and learns into it step by step."""
+    """Agent that acts by a table of action values and updates it step by step."""
 
     config: TableConfig
-    best_is_best = False  # returns of training are those of exploring; a table gets better as long as it learns
+    best_is_best = False  # training returns include exploration; a table improves as long as it learns
 
     def __init__(self, env: Given, **config: Any) -> None:
         super().__init__(env, **config)
@@ -83,62 +83,62 @@ class TabularAgent(Agent):
             raise ValueError(f'runtime="cuda" cannot be used: {missing}; give another runtime, such as "threads"')
         self.seeds = spread_seed(self.seed)
         self.table = self.make_table()
-        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
+        self._acting = random.streams(self.seeds.acting, 1)  # random stream for acting outside of training
         self._actor: Actor | None = None
         check_copies(source.native, source.params, self.num_envs)
 
     def preset(self) -> Mapping[str, Any]:
-        """Those of tabular algorithms, and those of this one."""
+        """Return the environment's preset for tabular algorithms, overridden by the preset for this algorithm."""
         return {**(self.source.preset("tabular") or {}), **super().preset()}
 
     @abstractmethod
     def make_rule(self) -> Rule:
-        """How what comes next is valued, and how a value is learnt."""
+        """Build the learning rule: how the next state is valued and how a value is updated."""
 
     def parts(self) -> dict[str, str]:
-        """The table and what runs it."""
+        """Return descriptions of the table and its runtime."""
         workers = f", {plural(self.config.workers, 'worker')}" if self.config.workers else ""
         met = f", {len(self.table):,} met" if self.table.sparse else ""
         table = f"{self.config.storage}, {plural(self.states.count, 'state')} x {plural(self.actions, 'action')}{met}"
         return {"table": table, "runtime": f"{self.config.runtime}{workers}"}
 
     def make_memory(self) -> Memory:
-        """What is remembered of an episode until it is learnt from."""
+        """Build the backup that stores steps of an episode until they are learned from."""
         return memory_of(self.rule.learn, getattr(self.config, "n_step", 1))
 
     @property
     def num_envs(self) -> int:
-        """The copies that learn side by side."""
+        """Number of environments that learn in parallel."""
         assert self.config.num_envs is not None  # noqa: S101 - resolved in the constructor
         return self.config.num_envs
 
     @property
     def device(self) -> str:
-        """What its copies run on: a CPU, compiled; the host, in Python; or a GPU."""
+        """Device of the environments: "cpu" (compiled), "host" (in Python) or "cuda"."""
         if self.source.native is None:
             return "host"
         return "cuda" if self.config.runtime == "cuda" else "cpu"
 
     @property
     def counts_visits(self) -> bool:
-        """Whether the table counts how often an action was taken: to explore by it, or to weigh what others learnt."""
+        """True if the table counts visits of actions: for UCB exploration, or to weigh updates of threads and ranks."""
         return self.config.exploration == "ucb" or self.config.runtime in ("threads", "mpi", "mpi-async")
 
     @property
     def parameters(self) -> NDArray[Any]:
-        """The values of all states in the table, (rows, sets * actions)."""
+        """Values of all rows of the table, (rows, sets * actions)."""
         self._settle()
         return self.table.values
 
     @property
     def learner(self) -> TableLearner:
-        """What trains this agent, once it was prepared."""
+        """Learner that trains this agent; `prepare` must have been called."""
         assert self._learner is not None  # noqa: S101 - prepared
         return self._learner
 
     @property
     def task(self) -> TabularTask:
-        """What a learner has to know of this agent."""
+        """Learner input: the algorithm bound to this agent's environment, table and configuration."""
         return TabularTask(
             self.rule,
             self.exploring,
@@ -152,7 +152,7 @@ class TabularAgent(Agent):
         )
 
     def make_table(self, **options: Any) -> ValueTable:
-        """An empty table."""
+        """Create an empty table."""
         config = self.config
         return ValueTable(
             self.states.count,
@@ -167,7 +167,7 @@ class TabularAgent(Agent):
         )
 
     def make_estimates(self) -> Estimates:
-        """Return what estimates by the table of now."""
+        """Return estimates based on the current table."""
         self._settle()
         rate = self.exploration_at(1.0)
         return TableEstimates(self.task, self.config.exploration, rate, self._numbers, self.first_action)
@@ -180,10 +180,10 @@ class TabularAgent(Agent):
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch of them.
+        """Return the action for an observation, or the actions for a batch of observations.
 
-        The best one where it has to be deterministic (the first of equal ones), else as training would choose at its
-        end.
+        If `deterministic`, it is the best action (the first of equal ones). Otherwise it is sampled at the final
+        exploration rate of training.
         """
         observations, masks, single = batched(self.source, observation, action_masks)
         if self._actor is None:
@@ -195,13 +195,13 @@ class TabularAgent(Agent):
         return (actions[0] if single else actions), state
 
     def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:
-        """As every agent learns; of ranks that learn together, the first has the callbacks, the run and the display."""
+        """Enter the training context; of several ranks, rank 0 has the callbacks, the run and the display."""
         conduct = getattr(self._runtime, "conduct", None)
         return super().conducted(total_steps) if conduct is None else conduct(self, total_steps)
 
     @property
     def follows(self) -> bool:
-        """Whether this is one of several ranks and not the first."""
+        """True if this process is one of several MPI ranks, but not rank 0."""
         if self.config.runtime not in ("mpi", "mpi-async"):
             return False
         from velocirl.scale.mpi import world  # needs mpi4py
@@ -209,7 +209,7 @@ class TabularAgent(Agent):
         return world().rank > 0
 
     def prepare(self) -> None:
-        """Make the copies of the environment and compile everything, once."""
+        """Create the environments and compile everything, once."""
         if self._learner is not None:
             return
         self._learner = self._runtime.make_learner(self)
@@ -218,21 +218,24 @@ class TabularAgent(Agent):
             self._waiting = None
 
     def pause(self) -> None:
-        """Nothing is under way between iterations; but other ranks would not hear of what this one is told."""
+        """Do nothing, as no step is pending between iterations; raise under MPI, where other ranks would not follow."""
         if self._learner is not None and self.config.runtime in ("mpi", "mpi-async"):
             raise ValueError(f'with runtime="{self.config.runtime}", params are given before training, on every rank')
 
     def release(self, learner: Any) -> None:
-        """Give back what a learner holds."""
+        """Release the resources of a learner."""
         learner.close()
 
     def iterate(self) -> Row | None:
-        """Every copy takes many steps and is learnt from."""
+        """Run one iteration: every environment takes many steps and is learned from. Returns the metrics."""
         pace = self.pace()
         return self._after(self.learner.run(pace, self.steps))
 
     def drain(self) -> Row | None:
-        """What others did until they heard that training stops here, where ranks learn together."""
+        """Account for steps that other ranks took before they learned that training stops.
+
+        Returns the metrics, if any.
+        """
         if (meter := getattr(self.learner, "meter", None)) is not None:
             meter.fold()
         drain = getattr(self.learner, "drain", None)
@@ -240,14 +243,14 @@ class TabularAgent(Agent):
         return None if outcome is None else self._after(outcome)
 
     def _after(self, outcome: Outcome) -> Row:
-        """Count what came of some rounds; their metrics."""
+        """Count the steps and episodes of some rounds. Returns their metrics."""
         self.steps += outcome.steps
         self.iterations += 1
         self.recent.take(outcome.returns, outcome.lengths, outcome.reported)
         return {**self.time_metrics(self.steps), **self.row(outcome)}
 
     def pace(self) -> Pace:
-        """The numbers of the next iteration."""
+        """Return the schedule of the next iteration."""
         goal = self.goal
         assert goal is not None  # noqa: S101 - learning
         least, most = LEAST_STEPS[self.device], MOST_STEPS[self.device]
@@ -257,7 +260,7 @@ class TabularAgent(Agent):
         return self.pace_between(self.steps, self.steps + rounds * self.num_envs, rounds)
 
     def pace_between(self, first: int, last: int, rounds: int) -> Pace:
-        """The numbers of some rounds that go from one step of the run to another."""
+        """Return the schedule of `rounds` rounds, from step `first` to step `last` of the run."""
         goal = self.goal
         assert goal is not None  # noqa: S101 - learning
         before, after = goal.progress(first), goal.progress(last)
@@ -274,15 +277,15 @@ class TabularAgent(Agent):
         )
 
     def learning_rate_at(self, progress: float) -> float:
-        """The learning rate when so much of the training is done."""
+        """Return the learning rate at a fraction `progress` of the training."""
         return scheduled_value(self.config, "learning_rate", progress)
 
     def exploration_at(self, progress: float) -> float:
-        """The rate of exploration when so much of the training is done."""
+        """Return the exploration rate at a fraction `progress` of the training."""
         return scheduled_value(self.config, "exploration_rate", progress)
 
     def row(self, outcome: Outcome) -> Row:
-        """The metrics of an iteration."""
+        """Return the metrics of an iteration."""
         assert self.goal is not None  # noqa: S101 - learning
         progress = self.goal.progress(self.steps)
         return {
@@ -294,14 +297,14 @@ class TabularAgent(Agent):
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The table, random streams, and all that the learner has."""
+        """Return the table, random streams and the learner's state."""
         arrays = {**self.policy_arrays(), "acting.rng": self._acting.copy()}
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
         return arrays if self._learner is None else {**arrays, **self._learner.state()}
 
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
-        """What the arrays of such an agent must be; those of a learner are there where it has learnt."""
+        """Return the specs of this agent's arrays, with the learner's arrays if it has trained."""
         own = {**table_specs(self.table), "acting.rng": streams(1)}
         if TRAINED not in arrays:
             return own
@@ -309,25 +312,25 @@ class TabularAgent(Agent):
         return {**own, **training_specs(native, self.num_envs, memory, self.actions, arrays)}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from saved arrays; those of training wait until training begins."""
+        """Continue from saved arrays; the training state is kept until training begins."""
         self.load_policy_arrays({name: array for name, array in arrays.items() if name.startswith("table.")})
         self._acting[:] = arrays["acting.rng"]
         self._waiting = {name: array for name, array in arrays.items() if not name.startswith("table.")}
 
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
-        """The table."""
+        """Return the table's arrays."""
         self._settle()
         return named("table", self.table.state())
 
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Act by this table."""
+        """Replace the table by the given arrays."""
         kept = within("table", arrays)
         self.table.load_state({name: kept[name] for name in self.table.specs() if name in kept})
         if self._learner is not None:
             self._learner.take()
 
     def _settle(self) -> None:
-        """Bring the table up to date, where what trains it works on another."""
+        """Bring the agent's table up to date if the learner works on another."""
         if self._learner is not None:
             self._learner.settle()
 
@@ -347,7 +350,7 @@ class TabularAgent(Agent):
         return numbers
 
     def _resolved(self) -> TableConfig:
-        """The configuration with what was left open decided, so that it can be repeated."""
+        """Return the configuration with open settings resolved, so that the run can be repeated."""
         config = self.config
         seed = seed_or_drawn(config.seed)
         workers = config.workers

@@ -1,4 +1,4 @@
-"""The settings of tabular algorithms, with their meanings, defaults and limits."""
+"""Settings of tabular algorithms: meanings, defaults and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.training.settings.scheduled import Range, check_schedules
 
 
 def chosen_runtime(runtime: str) -> str:
-    """What runs the copies where that was left open."""
+    """Resolve runtime="auto": "mpi" if mpirun or srun started several processes, else "serial"."""
     if runtime != "auto":
         return runtime
     launch = launch_of(runtime)
@@ -29,7 +29,7 @@ def chosen_runtime(runtime: str) -> str:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The settings of every algorithm with a table. Those of an environment's preset stand in for the defaults."""
+    """Settings of all tabular algorithms. An environment's preset overrides the defaults."""
 
     scheduled: ClassVar[Mapping[str, Range]] = {
         "learning_rate": Range(least=0.0, most=1.0),
@@ -107,7 +107,7 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class TabularConfig(TableConfig):
-    """The settings of algorithms that learn from one step or from several."""
+    """Settings of algorithms with one-step or n-step updates."""
 
     n_step: int = 1
     """Steps whose rewards are counted before the table's own estimate follows."""

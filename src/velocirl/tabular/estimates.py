@@ -1,4 +1,4 @@
-"""Estimates of agents with a table: its values, and the probabilities with which exploring chooses."""
+"""Estimates of tabular agents: table values and action probabilities of the exploration strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = NDArray[Any]
 
 
 class TableEstimates:
-    """Estimates by a table; `rate` is the rate of exploring, `first` the first action of the space."""
+    """Estimates by a table; `rate` is the exploration rate, `first` the first action of the space."""
 
     def __init__(
         self, task: TabularTask, way: str, rate: float, number: Callable[[Rows], NDArray[np.int64]], first: int
@@ -29,13 +29,13 @@ class TableEstimates:
         return self.action_values(seen, masks, None).max(axis=1)
 
     def action_values(self, seen: Rows, masks: Any, actions: Rows | None) -> Rows:
-        """Return the values that acting goes by, of all actions or of those given."""
+        """Return the values used for acting, of all actions or of the given `actions`."""
         legal_actions(self._task, masks, len(seen))
         found = refuse_forbidden(self._means(self._number(seen)), masks)
         return found if actions is None else values_at(found, actions.reshape(-1).astype(np.int64) - self._first)
 
     def probabilities(self, seen: Rows, masks: Any, state: Any, episode_start: Any) -> list[Rows]:  # noqa: ARG002
-        """Return the probability of each action; a state that was never visited has equal ones."""
+        """Return the probability of each action; in a state that was never visited all are equal."""
         states, legal = self._number(seen), legal_actions(self._task, masks, len(seen))
         legal = legal | ~legal.any(axis=1, keepdims=True)
         even = _even(legal)
@@ -55,7 +55,7 @@ class TableEstimates:
         return self._task.table.look_up(states).mean(axis=1)
 
     def _scores(self, states: NDArray[np.int64], values: Rows) -> Rows:
-        """Return upper confidence bounds; what was never tried comes first."""
+        """Return upper confidence bounds; an action that was never tried has the highest."""
         table = self._task.table
         tried = table.arrays.rows["visits"][np.maximum(table.places(states), 0)].view(np.uint32)
         tried = tried.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Runs the rounds of a tabular algorithm in Gymnasium's environments: compiled choices and updates, steps in Python."""
+"""Tabular learning in Gymnasium environments: compiled choices and updates, steps in Python."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.vector.host.copies import Arrays, Nested, map_arrays
 from velocirl.vector.host.interface import HostInterface
 
-EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
+EVERY = 7  # 1 of 7 rounds is timed: a step in Python may take a few microseconds
 
 
 class HostLearner:
-    """Copies of one of Gymnasium's environments, stepped one after another."""
+    """Learner whose Gymnasium environments step one after another in this process."""
 
-    grain = 0  # a call may be short
+    grain = 0  # a call may be short: no minimum of steps
 
     def __init__(self, task: TabularTask, envs: VectorEnv, seed: int, first: int = 0) -> None:
-        """Where these are some of several copies, `first` is the number of the first one."""
+        """Set up for `envs`; `first` is the number of the first one if they are part of a larger set."""
         if not isinstance(envs, HostInterface):
             raise TypeError(f"a {type(envs).__name__} is not one of Gymnasium's environments")
         self._lesson, self._envs, self._table = task, envs, task.table
@@ -49,10 +49,10 @@ class HostLearner:
         self._tickets: tuple[NDArray[np.int64], BoundUnit] = self._work, _bind_ticket(self._work)
         compile_waiting()
         self._begun = False
-        self._seed: int | None = None  # of the next reset, where it is not the one that the environments were made with
+        self._seed: int | None = None  # of the next reset, if it differs from the environments' own seed
 
     def run(self, pace: Pace, first: int) -> Outcome:
-        """Every copy takes `pace.rounds` steps; where the table is full, it grows in between."""
+        """Take `pace.rounds` steps in every environment. A full table grows in between. Returns the result."""
         begun = perf_counter()
         self.current.tally[:] = 0.0
         self._table.grow(2 * self.num_envs)
@@ -70,7 +70,7 @@ class HostLearner:
         return outcome_of([self.current], first, self.num_envs)
 
     def begin(self, rate: float) -> None:
-        """The first episodes begin, unless they did; the table has room for what is seen."""
+        """Begin the first episodes unless they have begun; the table must have room for the states seen."""
         if self._begun:
             return
         self.current.window[:] = np.zeros((), self.current.window.dtype)
@@ -81,15 +81,15 @@ class HostLearner:
         self._begun, self._seed = True, None
 
     def remembered(self) -> NDArray[np.uint64]:
-        """The places of steps that are still to be learnt from."""
+        """Return the rows of steps that are still to be learned from."""
         return places_in(self.current.window)
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
-        """Take rounds until all are taken, the table is full, or something went wrong; others may take some as well."""
+        """Take rounds until all are taken, the table is full, or a fault occurs; processes may share the `work`."""
         begun, counters = now(), self.current.counters
         self._take_rounds(pace, work)
         counters[WHOLE] += now() - begun
-        counters[[ROUND, ROUND + TIMED]] = 1  # what was timed is scaled up to the whole, whatever its share was
+        counters[[ROUND, ROUND + TIMED]] = 1  # the timed part is scaled up to the whole, whatever its fraction was
 
     def _take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         envs, rows, copied, table = self._envs, self._rows, self._copied, self._table.arrays
@@ -106,7 +106,7 @@ class HostLearner:
                     return
                 timed, begun = t % EVERY == 0, now()
                 np.add(rows.action, self._first_action, out=envs.arrays.actions)
-                self._begun = False  # unless the step succeeds: else new episodes begin the next time
+                self._begun = False  # stays so if the step fails: new episodes begin the next time
                 envs.advance()
                 self._begun = True
                 for array, source in copied:
@@ -124,19 +124,19 @@ class HostLearner:
                     return
 
     def settle(self) -> None:
-        """The agent's table is the one that is learnt into."""
+        """Do nothing: the learner works on the agent's table itself."""
 
     def take(self) -> None:
-        """Where rows lie elsewhere now, new episodes begin."""
+        """Begin new episodes if the table is sparse, as its rows may have moved."""
         if self._table.sparse:
             self._begun = False
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The random streams; what Gymnasium's environments are in the middle of cannot be saved."""
+        """Return the random streams; running episodes of Gymnasium environments cannot be saved."""
         return {"policy.rng": self._rng.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on with new episodes: their seeds come from the streams, so that no episode is repeated."""
+        """Continue with new episodes; their seeds come from the streams, so that no episode repeats."""
         if "policy.rng" not in state:
             return
         self._rng[:] = state["policy.rng"]
@@ -148,7 +148,7 @@ class HostLearner:
 
 
 def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArray[Any], NDArray[Any]]]]:
-    """What the copies say, as the stages see it: their own arrays where that can be, and what has to be copied from."""
+    """Return the environments' arrays as the stages read them, and (target, source) pairs to copy after each step."""
     count, copied = len(arrays.rewards), []
 
     def digits(nested: Nested) -> NDArray[Any]:
@@ -168,7 +168,7 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArr
         final_observation=digits(arrays.final_observations),
         mask=as_rows(arrays.action_masks if task.masked else np.ones((count, 1), np.int8)),
         final_mask=as_rows(arrays.final_masks if task.masked else np.ones((count, 1), np.int8)),
-        action=np.zeros(count, np.int64),  # from 0, whatever the first one of the environment is
+        action=np.zeros(count, np.int64),  # from 0, whatever the environment's first action is
         reward=reward,
         terminated=arrays.terminated,
         truncated=arrays.truncated,
@@ -179,11 +179,11 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArr
 
 
 def _bind_ticket(work: NDArray[np.int64]) -> BoundUnit:
-    """A unit, not a loop: to load a loop, numba gets ready to compile, which takes a process half a second."""
+    """Bind `take_ticket` as a unit: loading a loop would make numba prepare to compile, half a second per process."""
     return bind_unit(take_ticket, (work,), learning_translator("table"), disjoint=False)
 
 
 def take_ticket(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """The first of so many rounds (`place`) that nobody else takes."""
+    """Claim the next `place` rounds. Returns the first of them."""
     (work,) = arguments
     return fetch_add(work, TICKET, place)

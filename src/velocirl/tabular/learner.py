@@ -1,4 +1,4 @@
-"""What runs the rounds of a tabular algorithm: a compiled fleet on one or more threads that share a table."""
+"""Fleet learner of tabular algorithms: a compiled fleet on one or more threads that share a table."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ from velocirl.tabular.tables.table import Table, finder
 from velocirl.tabular.tables.value_table import ValueTable
 from velocirl.vector.native import FleetVectorEnv
 
-EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it
-CHUNKS = 16  # that each thread gets of a call, if all are equally fast
-SAVED = ("place", "window")  # of the current; with their streams, what decides what they do next
+EXCHANGES = 4  # per thread in a call, at least: threads wait for each other after it
+CHUNKS = 16  # per thread in a call, if all are equally fast
+SAVED = ("place", "window")  # fields of the current; with their streams, these determine the next steps
 NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True)
 class TabularTask:
-    """What is learnt, and how: the same for every learner."""
+    """Learner input: the rule, spaces, table and settings, alike for every learner."""
 
     rule: Rule
     exploring: Exploring
@@ -83,19 +83,19 @@ class TabularTask:
     memory: Memory
     table: ValueTable
     phases: dict[str, float]  # the agent's own, to which a learner adds
-    report: tuple[str, ...]  # fields of the last state of an episode that are told of
+    report: tuple[str, ...]  # reported fields of an episode's last state
 
     @property
     def episode(self) -> np.dtype[Any]:
-        """What is kept of an episode."""
+        """Record type of a finished episode."""
         return np.dtype([*EPISODE.descr, *((reported(name), np.float32) for name in self.report)])
 
     def scalars(self) -> Scalars:
-        """What is done for one copy, with a dense table."""
+        """Compose the functions for one environment with a dense table."""
         return scalars(self.rule, self.exploring, self.states.encode, finder(sparse=False))
 
     def settling(self, *, shared: bool = False) -> Callable[..., Any]:
-        """What follows the steps of a round; where the table is `shared`, others may add rows at the same time."""
+        """Compose what follows the steps of a round; if the table is `shared`, others may add rows at the same time."""
         find = finder(self.table.sparse, shared)
         return settling(
             self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report,
@@ -103,7 +103,7 @@ class TabularTask:
         )  # fmt: skip
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
-        """What so many copies need."""
+        """Allocate the arrays that `count` environments keep from round to round."""
         return Current(
             place=aligned_zeros(count, np.uint64),
             next_place=aligned_zeros(count, np.uint64),
@@ -120,50 +120,50 @@ class TabularTask:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of some rounds."""
+    """Result of some rounds."""
 
     steps: int
-    error: float  # the mean of the absolute errors
-    returns: list[float]  # of the last episodes that ended, in the order of their ends
+    error: float  # mean absolute TD error
+    returns: list[float]  # of the last episodes that ended, in order of their ends
     lengths: list[int]
-    reported: Mapping[str, list[float]] = field(default_factory=dict)  # what the environment reports of these
+    reported: Mapping[str, list[float]] = field(default_factory=dict)  # reported fields of these episodes, by name
 
 
 class TableLearner(Protocol):
-    """Runs the rounds of a tabular algorithm; the table is the agent's own."""
+    """Interface of learners: runs the rounds of a tabular algorithm on the agent's own table."""
 
     num_envs: int
-    # What may be missing: `fleet`, the copies where they are compiled and in this process; `meter`, with which it
-    # counts its time; and `drain() -> Outcome | None`, see `TabularAgent`.
-    grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
+    # Optional members: `fleet`, the environments if compiled and in this process; `meter`, which counts the learner's
+    # time; and `drain() -> Outcome | None`, see `TabularAgent`.
+    grain: int  # steps that a call should have if training lasts long enough; 0 if any number will do
 
     def run(self, pace: Pace, first: int) -> Outcome:
-        """Every copy takes about `pace.rounds` steps; the run has taken `first` before them."""
+        """Take about `pace.rounds` steps in every environment; the run has taken `first` steps before them."""
         ...
 
     def settle(self) -> None:
-        """Bring the agent's table up to date, where the learner works on another."""
+        """Bring the agent's table up to date if the learner works on another."""
         ...
 
     def take(self) -> None:
-        """Go on from the agent's table, which something else has changed."""
+        """Continue from the agent's table, which has been changed from outside."""
         ...
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next rounds, besides the table."""
+        """Return what determines the next rounds, except the table."""
         ...
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from the result of `state`."""
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release all resources."""
         ...
 
 
 class Settling:
-    """The unit that learns from the steps of some copies; it follows the table to wherever that lies."""
+    """Unit that learns from the steps of some environments; rebound when the table's arrays move."""
 
     def __init__(self, task: TabularTask, rows: Rows, current: Current, *, shared: bool = False) -> None:
         self.moment = np.zeros(1, moment_type(task.table.dtype))
@@ -172,20 +172,20 @@ class Settling:
         self._translator = learning_translator("table")
 
     def at(self, table: Table) -> BoundUnit:
-        """The unit, for the table as it lies now."""
+        """Return the unit bound to the table's current arrays."""
         if table is not self._table:
             arguments = self._rows, table, self._current, self.moment
             self._unit, self._table = bind_unit(self._loop, arguments, self._translator), table
         return self._unit
 
     def begin(self, table: Table, rate: float) -> None:
-        """Look and choose for the first time."""
+        """Observe and choose for the first time."""
         self.moment["rate"] = rate
         self.at(table)(0, len(self._current.place), FIRST_LOOK)
 
 
 class Share:
-    """The copies of one thread of a fleet, and what takes them through rounds."""
+    """One thread's environments of a fleet, and the units that take them through rounds."""
 
     def __init__(self, task: TabularTask, fleet: CPUTarget, thread: int, current: Current) -> None:
         self._current, self._span, copies = current, fleet.ranges[thread], fleet.shares[thread]
@@ -199,30 +199,30 @@ class Share:
         self._bound: tuple[Any, ...] = ()
 
     def exchange(self, task: TabularTask, common: Common, own: Table) -> None:
-        """From now on this thread has a table of its own, and exchanges it with that of all."""
+        """Give this thread a table of its own, exchanged with the common one."""
         loop = exchange_unit(exchanging(task.actions, task.rule.sets))
         self._exchange = bind_unit(loop, (common, own), learning_translator("table"))
 
     def begin(self, table: Table, rate: float) -> None:
-        """Look and choose for the first time."""
+        """Observe and choose for the first time."""
         self._settling.begin(table, rate)
 
     def rounds(self, table: Table, work: NDArray[np.int64]) -> BoundUnit:
-        """The unit that takes rounds, with the table as it lies now."""
+        """Return the unit that takes rounds, bound to the table's current arrays."""
         if self._bound[:2] != (id(table), id(work)):
             units = self._advance, self._settling.at(table), self._exchange
             self._units[:] = [0 if unit is None else unit.frame for unit in units]
             tally, counters, moment = self._current.tally, self._current.counters, self._settling.moment
             rounds = Rounds(self._units, *self._span, table.counts, tally, counters, self.pace, moment, work)
-            # Strict, so that rates are what NumPy makes of them.
+            # Strict, so that rates equal those computed by NumPy.
             translator = cpu_translator("rounds", double=False)
             self._rounds = bind_unit(take_rounds, (rounds,), translator, disjoint=False)
-            self._bound = id(table), id(work), table, work, units  # what lies at these addresses stays there
+            self._bound = id(table), id(work), table, work, units  # keeps the objects at these addresses alive
         return self._rounds
 
 
 class FleetLearner:
-    """A compiled fleet, shared out to threads that learn into one table without locks."""
+    """Learner on a compiled fleet, divided among threads that update one table without locks."""
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int) -> None:
         self._lesson, self.fleet, self._table = task, envs, task.table
@@ -240,12 +240,12 @@ class FleetLearner:
         self.grain = EXCHANGES * self._between * threads
         self._tables = self._make_tables() if copied else []
         for thread in range(threads):
-            self._rounds(thread)  # compiled with all else that is needed, when the copies begin
+            self._rounds(thread)  # compiled with all else that is needed, at the environments' first reset
         envs.reset()
         self._begun = False
 
     def run(self, pace: Pace, first: int) -> Outcome:
-        """The threads take rounds until all are taken; where the table is full, it grows in between."""
+        """Let the threads take rounds until all are taken. A full table grows in between. Returns the result."""
         begun = perf_counter()
         for current in self.current:
             current.tally[:] = 0.0
@@ -259,7 +259,7 @@ class FleetLearner:
         for _, common in self._tables:
             common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
         while done < wanted:
-            # Whoever is in the middle of a round when the table is full enough finishes it.
+            # A thread in the middle of a round when the table is full enough finishes the round.
             self._table.grow(4 * self.num_envs)
             fullest = self._table.capacity - 2 * self.num_envs if self._table.sparse else NO_LIMIT
             self._work[TICKET] = done
@@ -274,18 +274,18 @@ class FleetLearner:
         return outcome_of(self.current, first, self.num_envs, self._lesson.report)
 
     def remembered(self) -> NDArray[np.uint64]:
-        """The places of steps that are still to be learnt from."""
+        """Return the rows of steps that are still to be learned from."""
         return np.concatenate([places_in(current.window) for current in self.current])
 
     def take_share(self, thread: int) -> None:
-        """The part that one thread takes of some rounds."""
+        """Take one thread's part of some rounds."""
         self._rounds(thread)(0, 0)
 
     def settle(self) -> None:
-        """Everything that threads learnt is in the agent's table when they are done."""
+        """Do nothing: after a call, all that threads learned is in the agent's table."""
 
     def take(self) -> None:
-        """The threads' copies of the table are made anew; where rows lie elsewhere now, they are looked for again."""
+        """Recreate the threads' copies of the table; if its rows may have moved, look them up again."""
         for own, common in self._tables:
             own.rows[:] = common.base.rows[:] = self._table.arrays.rows
         if self._table.sparse:
@@ -294,7 +294,7 @@ class FleetLearner:
                 current.window[:] = np.zeros((), current.window.dtype)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The copies, what they are in the middle of, and their streams."""
+        """Return the environments' states, their pending steps and random streams."""
         if not self._begun:
             return {}
         own = {f"current.{name}": np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
@@ -302,7 +302,7 @@ class FleetLearner:
         return {**own, **fleet, "fleet.action": np.array(self.fleet.copies.action), "policy.rng": self._rng.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         if "policy.rng" not in state:
             return
         fleet = within("fleet", state)
@@ -319,10 +319,10 @@ class FleetLearner:
         self._begun = True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _make_tables(self) -> list[tuple[Table, Common]]:
-        """A table of its own for each thread, and how it is exchanged."""
+        """Create a table for each thread, and what is needed to exchange it."""
         table, threads, made = self._table.arrays, len(self._shares), []
         doors = np.zeros(PARTS * SPACING, np.int64)
         for thread, share in enumerate(self._shares):
@@ -333,19 +333,19 @@ class FleetLearner:
         return made
 
     def _rounds(self, thread: int) -> BoundUnit:
-        """What takes a thread's part, with the table that it learns into."""
+        """Return the unit that takes a thread's part, bound to the table it updates."""
         table = self._tables[thread][0] if self._tables else self._table.arrays
         return self._shares[thread].rounds(table, self._work)
 
     def _chunk(self, rounds: int) -> int:
-        """The rounds that a thread takes at a time: not so few that exchanges would count, nor more than its share."""
+        """Return the rounds a thread takes at a time: enough to hide the cost of exchanges, at most its part."""
         threads = len(self._shares)
         least = max(self._between * threads // self.num_envs, rounds // (threads * CHUNKS), 1)
         return min(least, -(-rounds // threads))
 
 
 def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
-    """The numbers of a pace in the types that a loop was compiled for."""
+    """Convert a pace to the types that a loop was compiled for."""
     kind: Callable[..., Any] = dtype.type
     single: Any = np.float32
     return Pace(
@@ -355,7 +355,7 @@ def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
 
 
 def exchange_unit(exchange: Callable[..., Any]) -> Callable[..., Any]:
-    """An exchange of tables as a unit of ((common, table),)."""
+    """Wrap an exchange of tables as a unit of ((common, table),)."""
 
     def run(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         common, table = arguments
@@ -366,7 +366,7 @@ def exchange_unit(exchange: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:
-    """Shares out the seconds of calls by what the current counted in them."""
+    """Create a meter that divides the seconds of calls by the counters of `several`."""
     rows = [current.counters for current in several]
 
     def share_out(seconds: float) -> None:
@@ -384,7 +384,7 @@ def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:
 
 
 def outcome_of(several: Sequence[Current], first: int, num_envs: int, report: Sequence[str] = ()) -> Outcome:
-    """What the current of a call have tallied; a fault is raised."""
+    """Combine the tallies of a call into an outcome; raise a fault if there was one."""
     steps, errors, offset = 0, 0.0, 0
     episodes: list[Any] = []
     for current in several:

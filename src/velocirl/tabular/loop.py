@@ -1,9 +1,9 @@
-"""One round of a tabular algorithm: every copy moves, looks, chooses its next action, and its last one is learnt from.
+"""One round of a tabular algorithm: step, observe, choose the next action, learn from the last step.
 
-Scalar functions for one copy, composed into loops over a block of them. A round is a few units: one of the environment,
-which knows nothing of tables, and `settling`, which knows nothing of the environment. All copies choose and are valued
-by the table as it is before the updates of a round; these are made one after another in the order of the copies, so
-that where several copies were in the same state, each one's experience counts.
+Scalar functions for one environment are composed into loops over a block of environments. A round consists of a few
+units. The environment's unit does not depend on tables, and `settling` does not depend on the environment. All choices
+and values of a round use the table before the round's updates. The updates follow one after another in the order of the
+environments. So if several environments were in the same state, the experience of each counts.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.rules import Rule
 from velocirl.tabular.tables.table import ROWS_USED, mark
 
-KEPT = 128  # episodes that are kept of a call, the last ones; a power of 2
-# The places of a tally.
+KEPT = 128  # last episodes of a call that are kept; a power of 2
+# Offsets in a tally.
 ERRORS, ROUNDS, ENDED, FAULT, FAULTY_COPY, FAULTY_ROUND = range(6)
-TALLY = 8  # a line of the cache
-TICKET = 0  # the place in the `work` that threads share: the first round that nobody has taken yet
-# What is counted. A step of a copy takes tens of nanoseconds, and a round of all some microseconds: few are timed.
+TALLY = 8  # one cache line
+TICKET = 0  # offset in the `work` that threads share: the first round that is not taken yet
+# Timed phases. A step of one environment takes tens of nanoseconds and a round some microseconds: few are timed.
 ROUND, EVERY = FIRST_KIND, 61
 POLICY, ENVIRONMENT, UPDATE, EXCHANGED = range(PLACES, PLACES + 4)
 COUNTS = (
@@ -49,95 +49,95 @@ COUNTS = (
     Count("update", UPDATE, ROUND),
     Count("update", EXCHANGED, ALWAYS),
 )
-# The units of a round, by their places.
+# Offsets of the units of a round.
 ADVANCE, SETTLE, EXCHANGE, UNITS = range(4)
-FIRST_LOOK = -1  # instead of the number of a round: there is no last step to learn from
+FIRST_LOOK = -1  # in place of a round's number: there is no last step to learn from
 
 
 class Pace(NamedTuple):
-    """The numbers of some rounds; rates go from their first value to the last in a straight line."""
+    """Schedule of some rounds; rates change linearly from their first value to the last."""
 
     rounds: int
     chunk: int  # rounds that a thread takes at a time
-    fullest: int  # rows of the table at which it has to grow before the next round
-    step: float  # the learning rate,
+    fullest: int  # rows in use at which the table must grow before the next round
+    step: float  # learning rate,
     step_change: float  # per round
-    rate: float  # of exploring
+    rate: float  # exploration rate
     rate_change: float
     gamma: float
 
     def shared_by(self, workers: int) -> Pace:
-        """The same for workers who take rounds by themselves: so many times as many, each a part of one."""
+        """Return the schedule of workers with separate rounds: `workers` times as many, each one worker's part."""
         step_change, rate_change = self.step_change / workers, self.rate_change / workers
         return self._replace(rounds=self.rounds * workers, step_change=step_change, rate_change=rate_change)
 
 
 def pace_type(dtype: Any) -> np.dtype[Any]:
-    """The record of a pace, for a table of this type."""
+    """Return the record type of a pace, for a table of this dtype."""
     kinds = {"rounds": np.int64, "chunk": np.int64, "fullest": np.int64, "rate": np.float32, "rate_change": np.float32}
     return np.dtype([(name, kinds.get(name, dtype)) for name in Pace._fields])
 
 
 def moment_type(dtype: Any) -> np.dtype[Any]:
-    """The record of what a pace comes to in one round."""
+    """Return the record type of the rates in one round."""
     return np.dtype([("gamma", dtype), ("step", dtype), ("rate", np.float32)])
 
 
 class Current(NamedTuple):
-    """What a block of copies keeps from round to round, a row for each."""
+    """State that a block of environments keeps from round to round, a row for each."""
 
-    place: NDArray[np.uint64]  # of the state that is seen
+    place: NDArray[np.uint64]  # row of the current state
     next_place: NDArray[np.uint64]
     next_action: NDArray[np.int32]
-    ahead: NDArray[Any]  # the value of what comes next
-    coin: NDArray[np.int8]  # the set of values that learns
+    ahead: NDArray[Any]  # the value of the next state
+    coin: NDArray[np.int8]  # the set of values that is updated
     rng: NDArray[Any]  # rows
-    window: NDArray[Any]  # records: the last steps, where more than one counts
-    episodes: NDArray[Any]  # (KEPT,) EPISODE, the last ones in a ring
+    window: NDArray[Any]  # records: the last steps, for multi-step updates
+    episodes: NDArray[Any]  # (KEPT,) EPISODE, ring of the last ones
     tally: NDArray[np.float64]  # (TALLY,) of this call
     counters: NDArray[np.int64]  # (ROW,) see `counters`
 
 
 class Rows(NamedTuple):
-    """What copies say and are told, a row for each, whether they are compiled or step in Python."""
+    """Environment inputs and outputs, a row for each, compiled or in Python."""
 
     observation: NDArray[Any]
     final_observation: NDArray[Any]
     mask: NDArray[Any]
-    final_mask: NDArray[Any]  # of an episode that was cut short; zeros where not known: nothing is learnt from it then
+    final_mask: NDArray[Any]  # of a truncated episode; zeros where unknown: nothing is learned from it then
     action: NDArray[Any]
     reward: NDArray[Any]
     terminated: NDArray[Any]
     truncated: NDArray[Any]
     episode_return: NDArray[Any]
     episode_length: NDArray[Any]
-    final_state: NDArray[Any]  # records; a single number where nothing of them is reported
+    final_state: NDArray[Any]  # records; a single number if no fields are reported
 
 
 class Rounds(NamedTuple):
-    """What a thread needs to take rounds."""
+    """Arguments of a thread that takes rounds."""
 
-    units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
-    first: int  # of its copies in the fleet
+    units: NDArray[np.int64]  # (UNITS,) their frames; 0 for a missing unit
+    first: int  # environment of this thread in the fleet, and the one after its last
     stop: int
-    counts: NDArray[np.int64]  # of the table
+    counts: NDArray[np.int64]  # the table's counts
     tally: NDArray[np.float64]  # see `Current`
     counters: NDArray[np.int64]
     pace: NDArray[Any]  # (1,) see `pace_type`
     moment: NDArray[Any]  # (1,) see `moment_type`
-    work: NDArray[np.int64]  # that threads share
+    work: NDArray[np.int64]  # shared by threads
 
 
 class Scalars(NamedTuple):
-    """What is done for one copy after a step, on every device alike."""
+    """Functions for one environment after a step, the same on every device."""
 
-    look: Callable[..., Any]  # (observation, table, current, i, t) -> the place of what is seen
-    decide: Callable[..., Any]  # (copies, table, current, rate, i): choose the next action, value what is seen
-    look_back: Callable[..., Any]  # (copies, table, current, rate, i, t): value the last state of an episode cut short
+    look: Callable[..., Any]  # (observation, table, current, i, t) -> the row of the observed state
+    decide: Callable[..., Any]  # (copies, table, current, rate, i): choose the next action, value the observed state
+    look_back: Callable[..., Any]  # (copies, table, current, rate, i, t): value the last state of a truncated episode
 
 
 def scalars(rule: Rule, exploring: Exploring, encode: Callable[..., Any], find: Callable[..., Any]) -> Scalars:
-    """Compose what is done for one copy; `encode` numbers the states, `find` finds their rows."""
+    """Compose the functions for one environment; `encode` numbers the states, `find` finds their rows."""
     choose, legal, follow, tosses = exploring.choose, exploring.legal, rule.follow, rule.sets > 1
 
     def look(observation, table, current, i, t):
@@ -177,10 +177,11 @@ def settling(
     *,
     marks: bool = False,
 ) -> Callable[..., Any]:
-    """`settle((copies, table, current, moment), first, stop, place)`: what follows a round's steps.
+    """Compose `settle((copies, table, current, moment), first, stop, place)`, which follows a round's steps.
 
-    A range of copies looks, chooses, and learns from its last step; `place` is the number of the round, or FIRST_LOOK.
-    Where rows get `marks`, those do from which copies come; what they remember of earlier steps is marked before.
+    A range of environments observes, chooses, and learns from its last step. `place` is the number of the round, or
+    FIRST_LOOK. If rows get `marks`, the rows of the states left are marked. Rows of earlier steps still in a window
+    must be marked before.
     """
     note = noting(report)
     look, decide, look_back = scalars(rule, exploring, encode, find)
@@ -232,7 +233,7 @@ def settling(
 
 
 def note_end(copies, current, i, t):
-    """Keep what is told of an episode that ended."""
+    """Record an episode that ended."""
     number = np.int64(current.tally[ENDED])
     episode = current.episodes[number & (KEPT - 1)]
     episode.step = t
@@ -243,7 +244,7 @@ def note_end(copies, current, i, t):
 
 
 def noting(report: Sequence[str]) -> Callable[..., Any]:
-    """What keeps what is told of an episode, with the fields of its last state that are reported."""
+    """Compose a function that records an episode with the reported fields of its last state."""
     keep = note_end
     for name in report:
         keep = _noting_one(keep, name, reported(name))
@@ -259,12 +260,12 @@ def _noting_one(others: Callable[..., Any], name: str, place: str) -> Callable[.
 
 
 def reported(name: str) -> str:
-    """The name under which a field that is reported stands in the record of an episode."""
+    """Return the field name of a reported value in the record of an episode."""
     return f"state_{name}"
 
 
 def tell(tally, kind, i, t):
-    """Keep the first fault."""
+    """Record the first fault."""
     if tally[FAULT] == 0:
         tally[FAULT] = kind
         tally[FAULTY_COPY] = i
@@ -272,9 +273,9 @@ def tell(tally, kind, i, t):
 
 
 def take_rounds(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """A thread's share of some rounds, of its block of a fleet.
+    """Take a thread's part of some rounds, in its block of a fleet.
 
-    Threads take rounds as they come to them, so that a faster one takes more; those with tables of their own exchange
+    Threads claim rounds as they become free, so that a faster one takes more. Threads with tables of their own exchange
     them after each chunk of rounds (see `tables.replicas`).
     """
     rounds = arguments[0]

@@ -1,4 +1,4 @@
-"""How a tabular algorithm learns from its steps: from each at once, or when the rewards of several are known."""
+"""Backups: one-step updates, or n-step updates once n rewards are known."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-UNKNOWN = -1  # instead of a coin: what comes next has no value that is known
+UNKNOWN = -1  # in place of a coin: the next state has no known value
 
 
 class Memory(NamedTuple):
-    """What a copy remembers of its episode, and how it is learnt from."""
+    """Steps that an environment stores of its episode, and the function that learns from them."""
 
-    window: np.dtype[Any]  # the record of a copy; all zeros at first
-    # (rows, current, i, action, reward, ahead, over, gamma, step) -> the error of the last value that moved: copy i
-    # took `action` where it was (`current.place[i]`), got `reward`, and what comes next is worth `ahead`, 0 where
-    # nothing does; `over` says whether the episode ended, `step` is the learning rate. What it will do next and where
-    # it is then are `current.next_action[i]` and `current.next_place[i]`.
+    window: np.dtype[Any]  # record of one environment; all zeros at first
+    # (rows, current, i, action, reward, ahead, over, gamma, step) -> the error of the last updated value. Environment i
+    # took `action` in the state of `current.place[i]` and got `reward`. `ahead` is the value of the next state, 0 if
+    # there is none. `over` is whether the episode ended, `step` the learning rate. The next action and the row of the
+    # next state are `current.next_action[i]` and `current.next_place[i]`.
     remember: Callable[..., Any]
-    bounds: Mapping[str, tuple[int, int]] = {}  # of the fields of a window that are counts, or places in it
+    bounds: Mapping[str, tuple[int, int]] = {}  # of window fields that are counts or offsets in it
     least_action: int = 0
 
 
 def places_in(window: NDArray[Any]) -> NDArray[np.uint64]:
-    """The places of steps that copies remember, whose values may still move."""
+    """Return the rows of stored steps whose values may still change."""
     return window["place"].ravel() if "place" in (window.dtype.names or ()) else np.zeros(0, np.uint64)
 
 
 def memory_of(learn: Callable[..., Any], n_step: int) -> Memory:
-    """Of so many steps; `learn` is that of the rule."""
+    """Build the n-step backup; `learn` is the rule's update function."""
     steps = [("place", np.uint64, (n_step,)), ("action", np.int32, (n_step,)), ("reward", np.float32, (n_step,))]
     window = np.dtype([("count", np.int64), *(steps if n_step > 1 else [])])
-    bounds = {"count": (0, n_step - 1)}  # with one more, it would have been learnt from
+    bounds = {"count": (0, n_step - 1)}  # with one more, it would have been learned from
     return Memory(window, one_step(learn) if n_step == 1 else n_steps(learn, n_step), bounds)
 
 
 def one_step(learn: Callable[..., Any]) -> Callable[..., Any]:
-    """`remember(...) -> error`: a step is learnt from as soon as it is made."""
+    """Compose `remember(...) -> error`, which learns from each step at once."""
 
     def remember(rows, current, i, action, reward, ahead, over, gamma, step):  # noqa: ARG001 - as n_steps
         coin = current.coin[i]
@@ -50,7 +50,7 @@ def one_step(learn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def n_steps(learn: Callable[..., Any], n: int) -> Callable[..., Any]:
-    """`remember(...)`: a step is learnt from when n rewards of it are known, or its episode is over."""
+    """Compose `remember(...) -> error`, which learns from a step once n rewards are known or the episode is over."""
 
     def remember(rows, current, i, action, reward, ahead, over, gamma, step):
         window, coin = current.window[i], current.coin[i]

@@ -1,4 +1,4 @@
-"""What the arrays of a saved agent with a table must be, by name: the one place where they are declared."""
+"""Array specs of saved tabular agents, by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.tabular.memory import Memory
 from velocirl.tabular.tables.value_table import ValueTable
 
-TRAINED = "policy.rng"  # is there once copies are in the middle of episodes, and what they are in the middle of with it
+TRAINED = "policy.rng"  # present once episodes are running, along with their state
 
 
 def table_specs(table: ValueTable) -> Specs:
-    """The arrays of a table, by the names that they have among those of an agent.
+    """Return the specs of a table's arrays, under their names in the agent's file.
 
-    Visits that were counted where several ranks learnt may be there, though one that goes on alone does without.
+    Visits are optional: files of runs that counted them have them even where the loading agent does not.
     """
     specs = dict(table.specs())
     specs.setdefault("visits", ArraySpec(np.int32, (None, table.actions), 0, optional=True))
@@ -30,9 +30,9 @@ def table_specs(table: ValueTable) -> Specs:
 def training_specs(
     native: Environment | None, copies: int, memory: Memory, actions: int, arrays: Mapping[str, NDArray[Any]]
 ) -> Specs:
-    """What learners save of their copies; their places are among the rows that the saved table has."""
+    """Return the specs of a learner's saved environments; their row numbers must be within the saved table."""
     own: Specs = {TRAINED: streams(copies)}
-    if native is None:  # what Gymnasium's environments are in the middle of cannot be saved
+    if native is None:  # running episodes of Gymnasium environments cannot be saved
         return own
     last = len(arrays.get("table.values", ())) - 1
     bounds = {"place": (0, last), "action": (memory.least_action, actions - 1), **memory.bounds}

@@ -1,8 +1,8 @@
-"""Eligibility traces: an error reaches the last pairs of state and action too, each less the older it is.
+"""Eligibility traces: an error also updates earlier state-action pairs, each less the older it is.
 
-The traces of a copy are a window of its last pairs, in which the trace of a pair is (gamma lambda) ** age. It is as
-long as traces matter: up to the age at which they fall below a thousandth, and at most 500 pairs, so that the time of a
-step is bounded even where gamma lambda is 1.
+The traces of an environment are a window of its last pairs; the trace of a pair is (gamma lambda) ** age. The window
+ends at the age at which traces fall below 1/1,000, and has at most 500 pairs. So the time of a step is bounded even if
+gamma lambda is 1.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy as np
 from velocirl.tabular.memory import UNKNOWN, Memory
 from velocirl.tabular.tables.rules import Rule, shift_single
 
-FAINTEST = 1e-3  # a trace below this is forgotten
+FAINTEST = 1e-3  # a lower trace is dropped
 LONGEST = 500  # pairs
-REPLACED = -1  # instead of the action of a pair that was met again since
+REPLACED = -1  # in place of the action of a pair that was visited again since
 
 
 def window_length(fading: float) -> int:
-    """The pairs whose traces are kept, where each is `fading` times the one after it."""
+    """Return the number of pairs whose traces are kept, each `fading` times the one after it."""
     if fading <= FAINTEST:
         return 1
     return LONGEST if fading >= 1 else min(ceil(log(FAINTEST) / log(fading)), LONGEST)
 
 
 def memory_of_traces(rule: Rule, gamma: float, trace_decay: float, *, accumulating: bool) -> Memory:
-    """The memory of Watkins's Q(lambda), for rules with one set of values."""
+    """Build the memory of Watkins's Q(lambda), for rules with one set of values."""
     length = window_length(gamma * trace_decay)
     window = np.dtype(
         [
             ("count", np.int64),
-            ("newest", np.int64),  # its place in the ring
-            ("greedy", np.int64),  # whether the next action is
+            ("newest", np.int64),  # its index in the ring
+            ("greedy", np.int64),  # whether the next action is greedy
             ("place", np.uint64, (length,)),
             ("action", np.int32, (length,)),
         ]
@@ -45,7 +45,7 @@ def memory_of_traces(rule: Rule, gamma: float, trace_decay: float, *, accumulati
 
 
 def tracing(rule: Rule, length: int, trace_decay: float, accumulating: bool) -> Callable[..., Any]:
-    """`remember(...) -> error`: a step is learnt from at once, and so are those that led to it."""
+    """Compose `remember(...) -> error`: learn from a step at once, together with the steps that led to it."""
     learn, value = rule.learn, rule.value
 
     def see_what_is_greedy(rows, current):
@@ -54,7 +54,7 @@ def tracing(rule: Rule, length: int, trace_decay: float, accumulating: bool) -> 
             current.window[k].greedy = 1 if greedy else 0
 
     def remember(rows, current, i, action, reward, ahead, over, gamma, step):
-        if i == 0:  # the first of a round: nobody has changed the table since the next actions were chosen
+        if i == 0:  # the first of a round: the table has not changed since the next actions were chosen
             see_what_is_greedy(rows, current)
         window, place, coin = current.window[i], current.place[i], current.coin[i]
         if coin == UNKNOWN:

@@ -1,1 +1,1 @@
-"""How agents are trained, and what a run keeps on disk."""
+"""Training of agents, and the runs it keeps on disk."""

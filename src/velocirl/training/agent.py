@@ -1,4 +1,4 @@
-"""What every algorithm is to its user: learn, predict, save, load."""
+"""Base class of all algorithms: learn, predict, save, load."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ from velocirl.training.settings.words import own_arguments, own_settings
 from velocirl.training.source import Given, Source
 from velocirl.vector.preprocessing.switches import text_of
 
-ENDLESS, ENDLESS_EACH = 10_000, 1000  # steps in all and of each environment without an end, before training warns
+ENDLESS, ENDLESS_EACH = 10_000, 1000  # steps without an episode end before a warning: total, per environment
 Row = dict[str, float | int | None]
 
 
 class Agent(Saving, Changing, Estimating, metaclass=Documented):
-    """An algorithm with its environment, network and everything that decides its future."""
+    """Base class of algorithms: holds the environment, the networks and all state that determines future training."""
 
     Config: ClassVar[type[Any]]
-    # Generic defaults: the settings in environments without a preset for the algorithm,
+    # Generic defaults: settings in environments without a preset for the algorithm.
     generic_defaults: ClassVar[Mapping[str, Any]] = {}
-    python_steps: ClassVar[Mapping[str, Any]] = {}  # on top of them where an environment steps in Python, slowly,
-    pictures: ClassVar[Mapping[str, Any]] = {}  # and on top of all where its pictures are preprocessed
-    network_reason: str = ""  # why it has its network, where nobody chose one for images
-    counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
-    seeds: Seeds  # of its parts
-    best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
+    python_steps: ClassVar[Mapping[str, Any]] = {}  # override them in environments in Python, whose steps are slow
+    pictures: ClassVar[Mapping[str, Any]] = {}  # override both if images are preprocessed
+    network_reason: str = ""  # reason for an automatically chosen image network
+    counted: ClassVar[str] = "steps"  # unit of `steps` and `total_steps`
+    seeds: Seeds  # seeds of the agent's parts
+    best_is_best: ClassVar[bool] = True  # whether a run's result is the model with the best training returns
 
     def __init_subclass__(cls, *, listed: bool = True, **kwargs: Any) -> None:
-        """`listed` algorithms are found by name; others are a part of something else, which trains them."""
+        """Register an algorithm by name if `listed`; others are parts of something else that trains them."""
         super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__:  # else what several algorithms have in common
+        if "name" in cls.__dict__:  # else a common base class of several algorithms
             if listed:
                 ALGORITHMS[cls.name] = cls
             cls.__signature__ = signature_of(cls.Config)
@@ -79,27 +79,27 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         spaces = self.source.observation_space, self.source.action_space
         config = own_settings(self.Config, config, preset, *spaces, counted=self.source.num_envs is not None)
         self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
-        self.given = frozenset(config)  # the settings that somebody gave: the others are defaults
+        self.given = frozenset(config)  # settings passed by the user; all others are defaults
         self.source.require_count(self.config.num_envs)
         if self.config.check:
             self.source.watch()
-        self.device_reason = ""  # on what it trains and why, in a few words
-        self.steps = 0  # environment steps taken in training, or what else is `counted`
+        self.device_reason = ""  # reason for the chosen device, in a few words
+        self.steps = 0  # training steps so far, in the unit `counted`
         self.iterations = 0
-        self.metrics: Row = {}  # of the last iteration
+        self.metrics: Row = {}  # metrics of the last iteration
         self.goal: Goal | None = None
-        self.evaluated: Evaluation | None = None  # by a callback, last
-        self.run_dir: Path | None = None  # the run in which it was trained last, or from which it was loaded
-        self.stopping: str | None = None  # why training should end now, where a callback said so
+        self.evaluated: Evaluation | None = None  # latest evaluation by a callback
+        self.run_dir: Path | None = None  # run that last trained the agent, or that it was loaded from
+        self.stopping: str | None = None  # reason to stop training now, set by callbacks
         self.recent = RecentEpisodes(self.report, self.constraints, native=self.source.native is not None)
-        # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
+        # Seconds since the start of `learn` by phase: "update", and within it "update/forward".
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
         self._endless_told = False
-        self._late: Row | None = None  # what a callback found under way, and waited for
+        self._late: Row | None = None  # metrics of an iteration that `pause` waited for
         self._learner: Any = None
-        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
-        self.saved_ranks = 1  # the processes that trained it until then
+        self._waiting: Mapping[str, NDArray[Any]] | None = None  # saved training state, kept until training is prepared
+        self.saved_ranks = 1  # ranks that trained the agent when it was saved
         if self.config.num_envs is not None:
             check_copies(self.source.native, self.source.params, self.config.num_envs)
 
@@ -112,7 +112,7 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    if not TYPE_CHECKING:  # names that are declared nowhere would be of any type
+    if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name otherwise
 
         def __getattr__(self, name: str) -> Any:
             return attribute_of(self, name)
@@ -127,12 +127,12 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         return reduced(self)
 
     def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
-        """The environment, as the settings ask for it."""
+        """Create the environment source requested by the settings."""
         frames = {name: config.get(name) for name in FRAMES}
         return Source(env, config.get("params"), frames, config.get("preprocess"), config.get("scenario"))
 
     def _settings_of_source(self) -> dict[str, Any]:
-        """Return the settings that the environment brings; a VecNormalize brings some that not all algorithms have."""
+        """Return the environment's settings; raises if VecNormalize implies one that the algorithm lacks."""
         settings = self.source.settings()
         known = {field.name for field in fields(self.Config)}
         if absent := [name for name, value in settings.items() if name not in known and value]:
@@ -145,33 +145,33 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
 
     @abstractmethod
     def parts(self) -> dict[str, str]:
-        """What it learns with, and on what it runs, in words by their names."""
+        """Describe the networks and the device, by name."""
 
     @property
     def report(self) -> tuple[str, ...]:
-        """The fields of its state that the environment reports at the end of an episode."""
+        """Fields of the state that the environment reports at the end of an episode."""
         return () if self.source.native is None else self.source.native.report
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of which costs are told in training, by name."""
+        """Names of the constraints whose costs are reported in training."""
         return ()
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The mean costs of an episode that it keeps to, by the names of costs: their sum, or one for a constraint."""
+        """Limits of the mean episode cost, by cost name: the sum of all costs, or one constraint."""
         return limits_of(self.config) if isinstance(self.config, LimitedConfig) else {}
 
     def limited_costs(self) -> tuple[LimitedCost, ...]:
-        """Judge the costs that have a limit, by the last episodes of training."""
+        """Estimate the costs that have a limit from the latest training episodes."""
         return limited_costs(self.limits, self.recent.reported, self.recent.lengths)
 
     def model_score(self, metric: str) -> ModelScore:
-        """Score the model as it is now, by a metric and the costs that have a limit.
+        """Score the current model by a metric and by the costs that have a limit.
 
-        The last episodes of training are of earlier models, which may cost far less: whether a compiled environment's
-        limits are kept is judged by episodes of this model, with actions drawn as in training. Training goes on as if
-        these had not been played. The costs of an `Evaluate` are those of its own episodes.
+        The latest training episodes come from earlier models, which may cost far less. In compiled environments, costs
+        are therefore estimated from new episodes of the current model, with sampled actions as in training. These
+        episodes do not affect training. For the metric of `Evaluate`, costs are the costs of its own episodes.
         """
         value = float(self.metrics[metric] or 0.0)
         if not self.limits:
@@ -185,7 +185,7 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         return ModelScore(metric, value, self._limited_costs_of(result))
 
     def judged_afresh(self, score: ModelScore) -> ModelScore:
-        """Add the costs of other episodes to the score of a model that was chosen by its costs."""
+        """Add costs of new episodes to the score of a model that was selected by its costs."""
         if not score.costs or score.metric == EVALUATION or self.source.native is None:
             return score
         return replace(score, fresh=self._limited_costs_of(played_apart(self, fresh=True)))
@@ -195,14 +195,15 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         return limited_costs(self.limits, named, result.lengths)
 
     def preset(self) -> Mapping[str, Any]:
-        """The environment's preset for this algorithm, or the generic defaults where it has none."""
+        """Return the environment's preset for this algorithm, or the generic defaults if it has none."""
         preset = self.source.preset(self.name)
         return self.generic_settings() if preset is None else preset
 
     def generic_settings(self) -> Mapping[str, Any]:
-        """Settings that follow from the algorithm, the spaces and how steps are taken, and from nothing else.
+        """Return the generic defaults.
 
-        So an environment of one's own, a `gym:` id and a given object get them by the same rules.
+        They depend only on the algorithm, the spaces, and on whether the environment is compiled, runs in Python or is
+        preprocessed. A user's own environment, a `gym:` id and an environment object get them by the same rules.
         """
         return {
             **self.generic_defaults,
@@ -216,7 +217,7 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         return self.source.preset(self.name) is None
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Settings of which some may depend on what was given."""
+        """Return the default `settings`, adjusted to the settings that the user gave."""
         return settings
 
     def learn(
@@ -230,27 +231,37 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         checkpoint_every: int | None = None,
         **words: Any,
     ) -> Self:
-        """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
+        """Train for `total_steps` more environment steps, or, if it is None, to the end of an interrupted run.
 
-        Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
-        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way.
+        Ctrl-C, SIGTERM and SIGHUP end training after the current iteration.
 
-        `progress`: how it goes is shown where somebody looks, in a terminal or a notebook, once it has taken two
-        seconds; False never shows it, True elsewhere too, as lines.
+        Schedules run over the steps of each call, as in Stable-Baselines3. With `reset_num_timesteps=False` they run
+        over all steps so far plus the new ones. PPO's default learning rate still falls over each call: otherwise a
+        loop of calls would soon train with a rate near zero.
 
-        `run_dir`: the directory of a run, in which training leaves what `velocirl train` does (figures, checkpoints
-        every `checkpoint_every` steps or ten times, the best model, a curve), so that `velocirl resume`, `evaluate`,
-        `monitor` and `plot` know it. An agent that is where the run in that directory is, as the one that was trained
-        there or one that was loaded from it with `best=False`, goes on with it. `velocirl resume` knows of `Evaluate`
-        and `StopOnReward` among the callbacks, and of no others.
+        Args:
+            total_steps: Number of further steps. With `exist="resume"`, it counts from the beginning of the run.
+            callbacks: Called after each iteration: a `Callback`, a function of the agent that may return False to stop
+                training, or several of them.
+            progress: Whether to display progress. By default it is shown in terminals and notebooks, after two seconds
+                of training. True shows it elsewhere too, line by line.
+            run_dir: Directory of a run. Training writes the same files as `velocirl train`: metrics, checkpoints, the
+                best model and a plot. `velocirl resume`, `evaluate`, `monitor` and `plot` can read them. An agent
+                continues the run of that directory if it was trained there, or was loaded from it with `best=False`,
+                and is at the same step. Of the callbacks, `velocirl resume` restores only `Evaluate` and
+                `StopOnReward`.
+            exist: What to do if `run_dir` has another agent's run. "next" uses the next free name (cartpole-2), prints
+                it and stores it in `agent.run_dir`. "overwrite" replaces the run, and "error" raises. "resume"
+                continues it as `velocirl resume` does; a finished run stays as it is.
+            checkpoint_every: Steps between checkpoints of the run; by default a tenth of the training.
+            **words: Arguments of Stable-Baselines3's `learn`, such as `total_timesteps` or `reset_num_timesteps`.
 
-        `exist`: where a run of another agent is there already, "next" takes the next free name (cartpole-2) and prints
-        it; `agent.run_dir` has it. "overwrite" replaces the run, "error" refuses, and "resume" continues it as
-        `velocirl resume` does, with `total_steps` counted from the beginning of the run: a finished run stays as it is.
+        Returns:
+            The agent itself.
 
-        Schedules run over the steps of each call, as in Stable-Baselines3. `words` are its arguments, of which
-        `reset_num_timesteps=False` lets schedules run over all steps so far and these; PPO's default rate still falls
-        over each call, since a loop of calls would soon have nothing left of it.
+        Raises:
+            ValueError: If neither `total_steps` nor an interrupted run defines the number of steps.
+            RunExistsError: If `run_dir` has another run and `exist` does not allow to use it.
         """
         given = {"progress": progress, "run_dir": run_dir, "exist": exist, "checkpoint_every": checkpoint_every}
         own = own_arguments({"total_steps": total_steps, "callbacks": callbacks, **given}, words)
@@ -258,7 +269,7 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         require_exist(exist, run_dir)
         if run_dir is not None and exist == "resume":
             self._go_on(run_dir, steps)
-            steps = None  # all ranks take the goal of the first
+            steps = None  # all ranks use rank 0's goal
         with self.conducted(steps) as leads:
             goal = self._goal_after(steps, anew=words.get("reset_num_timesteps", True))
             if exist == "resume" and self.finished:
@@ -270,18 +281,21 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         return self
 
     def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:  # noqa: ARG002 - of other ranks
-        """Where training takes place; says whether this process tells of it, as one of those that train together."""
+        """Return the context in which training runs; it yields whether this process has callbacks and display."""
         return nullcontext(True)
 
     def _go_on(self, run_dir: str | Path, total_steps: int | None) -> None:
-        """Be where a run is, unless another rank reads it."""
-        from velocirl.training.running import go_on  # which most trainings do without
+        """Continue the run in a directory, unless rank 0 does that for this rank."""
+        from velocirl.training.running import go_on  # imported here: most trainings do not need it
 
         if not self.follows:
             go_on(self, run_dir, total_steps)
 
     def _goal_after(self, total_steps: int | None, *, anew: bool) -> Goal:
-        """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
+        """Return the step budget of `total_steps` more steps, or the existing one if `total_steps` is None.
+
+        Unless `anew` or the learning rate restarts in each call, it includes all steps so far: schedules continue.
+        """
         if total_steps is not None:
             steps = require_count("total_steps", total_steps, "a whole number of at least 1")
             return Goal(self.steps, steps) if anew or self.restarts_schedule else Goal(0, self.steps + steps)
@@ -293,7 +307,7 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
     def restarts_schedule(self) -> bool:
         """Return whether the learning rate starts again in each call of `learn`; see `schedules.Linear`.
 
-        It does not where other settings have schedules: all of them run over the same steps.
+        It does not if other settings have schedules: all schedules run over the same steps.
         """
         return schedule_from(self.config.learning_rate_schedule).restarts and not schedules_of(self.config)
 
@@ -326,16 +340,16 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         signals.raise_received()
 
     def stops(self, signals: StopSignals) -> bool:
-        """Whether training ends before its goal: a callback stopped it, or a signal came."""
+        """Return whether training ends before its goal: a callback stopped it, or a signal arrived."""
         return self.stopping is not None or signals.received is not None
 
     def begin_clock(self) -> None:
-        """Count time and speed from now on."""
+        """Restart the measurement of time and speed."""
         self._started, self._started_at = time.perf_counter(), self.steps
         self.phases.clear()
 
     def _tell(self, listeners: list[Callback], row: Row | None) -> None:
-        """Let the callbacks know of an iteration, where there is news of one."""
+        """Store the metrics of an iteration, if there are any, and call the callbacks."""
         if row is None:
             return
         self.metrics = row
@@ -356,18 +370,18 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
 
     @property
     def seed(self) -> int:
-        """The seed, given or drawn."""
+        """Seed, given or drawn."""
         assert self.config.seed is not None  # noqa: S101 - every kind of agent decides it in its constructor
         return self.config.seed
 
     def reseed(self, seed: int) -> None:
-        """Use another seed for what is drawn from here on."""
+        """Use another seed for all further random draws."""
         self.config = replace(self.config, seed=seed)
         self.seeds = spread_seed(seed)
 
     @property
     def finished(self) -> bool:
-        """Whether the last call of `learn` reached its end."""
+        """Return whether the last call of `learn` reached its goal."""
         return self.goal is not None and self.steps >= self.goal.stop
 
     @abstractmethod
@@ -376,10 +390,13 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
 
     @abstractmethod
     def iterate(self) -> Row | None:
-        """One round of collecting and learning; returns its metrics, or where it runs on, those of the one before."""
+        """Run one iteration: collect and learn.
+
+        Returns its metrics. If it is still running when this returns, the previous iteration's metrics, or None.
+        """
 
     def drain(self) -> Row | None:
-        """The metrics of a round that runs on when `iterate` returns, once it is done."""
+        """Wait for an iteration that is still running after `iterate`, and return its metrics; None without one."""
         return None
 
     @abstractmethod
@@ -391,18 +408,33 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch; and the state after it, where there is one."""
+        """Choose the action for an observation, or the actions for a batch.
+
+        Args:
+            observation: One observation, or a batch with a leading dimension.
+            state: State of a recurrent network: the one that the last call returned, or None to start.
+            episode_start: Where a new episode has started; the state is reset there.
+            deterministic: Whether to return the deterministic action instead of sampling one.
+            action_masks: Allowed actions, (actions,) or (batch, actions), if the environment has masks.
+
+        Returns:
+            The action or actions, and the next state (the given `state` if the network is not recurrent).
+
+        Raises:
+            ValueError: If observations have another shape or type than the environment's, are not finite, or if masks
+                have a wrong shape.
+        """
 
     @abstractmethod
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
-        """Copies of the arrays by which the agent acts: parameters and normalisers."""
+        """Return copies of the arrays that determine how the agent acts: parameters and normalizers."""
 
     @abstractmethod
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Act as the agent did when `policy_arrays` gave these; nothing else changes."""
+        """Load arrays returned by `policy_arrays`; nothing but acting changes."""
 
     def time_metrics(self, steps: int) -> Row:
-        """The metrics that are the same for all algorithms, of an iteration after which so many steps were taken."""
+        """Return the metrics common to all algorithms, for an iteration that ended after `steps` steps."""
         elapsed = max(time.perf_counter() - self._started, 1e-9)
         row: Row = {
             "time/total_timesteps": steps,
@@ -417,5 +449,14 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
 
 
 def load(path: str | Path, env: Given | None = None, **options: Any) -> Agent:
-    """An agent of whatever algorithm, from a model's file, or from a run's directory or name: see `Agent.load`."""
+    """Load an agent of any algorithm from a model file, a run's directory or a run's name.
+
+    Args:
+        path: File that `save` or a checkpoint wrote, or a run: its directory or its name.
+        env: Environment, if it is your own or differs from the saved one.
+        **options: Other arguments of `Agent.load`.
+
+    Returns:
+        The agent, of the algorithm that the file names.
+    """
     return Agent.load(path, env, **options)

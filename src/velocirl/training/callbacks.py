@@ -1,4 +1,4 @@
-"""Callbacks: what happens between the iterations of training."""
+"""Callbacks that are called between the iterations of training."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from velocirl.training.source import Given
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-Step = Callable[..., Any]  # a function of the agent; if it returns False, training stops
+Step = Callable[..., Any]  # a function of the agent; returning False stops training
 
 
 class Function(Callback):
-    """A plain function as a callback."""
+    """Callback that calls a plain function."""
 
     def __init__(self, function: Step) -> None:
         try:
             inspect.signature(function).bind(None)
         except TypeError:
             raise TypeError(f"{function!r} is called with the agent alone: let it take one argument") from None
-        except ValueError:  # a function of C, which does not say
+        except ValueError:  # a function in C without a signature
             pass
         self._function = function
 
@@ -51,7 +51,7 @@ class Function(Callback):
 
 
 def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback]:
-    """Callbacks from what a user gave: one or several, functions or callbacks."""
+    """Return the callbacks that a user passed, one or several, with functions wrapped in `Function`."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, Callback) else [given]
     callbacks = []
     for one in several if given is not None else ():
@@ -72,18 +72,18 @@ def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback
 
 
 class Every:
-    """Says when so many steps have passed since the last time."""
+    """Step interval: due once every `steps` steps."""
 
     def __init__(self, steps: int) -> None:
         self.steps = require_count("every", steps, STEPS)
         self._next = 0
 
     def start(self, now: int) -> None:
-        """Count from so many steps."""
+        """Start counting at step `now`."""
         self._next = now - now % self.steps + self.steps
 
     def due(self, now: int) -> bool:
-        """Return whether it is time, and count on."""
+        """Return whether the interval has passed at step `now`, and start the next one."""
         if now < self._next:
             return False
         self._next = now - now % self.steps + self.steps
@@ -91,14 +91,25 @@ class Every:
 
 
 class Evaluate(Callback):
-    """Evaluates every so many steps and at the end; adds eval/mean_reward, eval/std_reward and eval/mean_ep_length.
+    """Evaluates every `every` steps and at the end; adds eval/mean_reward, eval/std_reward and eval/mean_ep_length.
 
-    Where episodes have costs, eval/mean_cost is their mean. The best model of an agent that keeps limits has the best
-    return of those within its limits, by the upper ends of the costs' intervals; else it is the one nearest to them.
+    If episodes have costs, eval/mean_cost is their mean. For an agent with cost limits, the best model is the one with
+    the best return among those within the limits, by the upper ends of the costs' confidence intervals. If no model is
+    within the limits, the best is the one nearest to them.
 
-    With a directory, the best model so far is kept there as best.safetensors. One of the same training that is there
-    already, whatever its seed, has to be beaten. Where it is of another training, `exist` decides: "next" takes the
-    next free name and prints it (`directory` has it), "overwrite" replaces the model, "resume" and "error" refuse.
+    With `directory`, the best model so far is saved there as best.safetensors. A best model of the same training, with
+    whatever seed, is replaced only by a better one. If the directory has a best model of another training, `exist`
+    decides. "next" uses the next free name, prints it and stores it in `directory`. "overwrite" replaces the model,
+    "resume" and "error" raise RunExistsError.
+
+    Args:
+        every: Steps between evaluations, counted over all environments.
+        episodes: Episodes per evaluation.
+        env: Environment to evaluate in; by default the agent's own.
+        seed: Seed of each evaluation.
+        deterministic: Whether the agent takes its deterministic action instead of sampling one.
+        directory: Directory of the best model; None saves no model.
+        exist: What to do if the directory has a model of another training: "next", "overwrite", "resume" or "error".
     """
 
     def __init__(
@@ -119,12 +130,12 @@ class Evaluate(Callback):
         self._env, self._seed, self._deterministic = env, seed, deterministic
         self.directory = None if directory is None else Path(directory)
         self._exist: Exist = exist
-        self.results: list[tuple[int, Any]] = []  # steps and evaluation
+        self.results: list[tuple[int, Any]] = []  # (steps, evaluation)
         self.best = -np.inf
         self._score: ModelScore | None = None
 
     def prepare(self, agent: Agent) -> None:
-        """Find the directory of the best model before a step is taken."""
+        """Choose the directory of the best model before the first step."""
         if self.directory is None:
             return
 
@@ -133,18 +144,18 @@ class Evaluate(Callback):
             other = None if document is None else other_setting(document, agent)
             return None if other is None else f"has the best model of another training ({_said(other)})"
 
-        exist, self._exist = self._exist, NEXT  # in another call of `learn`, it goes on
+        exist, self._exist = self._exist, NEXT  # further calls of `learn` continue there
         self.directory = _place(self.directory, exist, Checkpoints.best_document, against, Checkpoints.clear_best)
 
     def start(self, agent: Agent) -> None:
-        """Count from where the agent is; a best model that is there already has to be beaten."""
+        """Start counting at the agent's step; load the score of an existing best model."""
         self._every.start(agent.steps)
         if self.directory is not None:
             self._score = Checkpoints(self.directory).best_score(EVALUATION)
             self.best = -np.inf if self._score is None else self._score.value
 
     def step(self, agent: Agent) -> bool | None:
-        """Evaluate where it is time."""
+        """Evaluate if it is due, and save the model if it is the best so far."""
         if self._every.due(agent.steps) or agent.finished:
             result = evaluate(agent, self._env, self._episodes, self._seed, deterministic=self._deterministic)
             self.results.append((agent.steps, result))
@@ -168,11 +179,17 @@ class Evaluate(Callback):
 
 
 class Checkpoint(Callback):
-    """Saves the agent every so many steps, and when training ends or is interrupted; keeps the newest few.
+    """Saves the agent every `every` steps, and when training ends or is interrupted; keeps the newest checkpoints.
 
-    An agent that was loaded from the newest checkpoint of the directory, or saved there before, goes on there. Where
-    checkpoints of another training are there, `exist` decides: "next" takes the next free name and prints it
-    (`directory` has it), "overwrite" replaces them, "resume" and "error" refuse.
+    An agent that was loaded from the directory's newest checkpoint, or was saved there before, continues there. If the
+    directory has checkpoints of another training, `exist` decides. "next" uses the next free name, prints it and stores
+    it in `directory`. "overwrite" replaces them, "resume" and "error" raise RunExistsError.
+
+    Args:
+        directory: Directory of the checkpoints.
+        every: Steps between checkpoints, counted over all environments.
+        keep: Number of checkpoints to keep.
+        exist: What to do if the directory has checkpoints of another training: "next", "overwrite", "resume", "error".
     """
 
     def __init__(self, directory: str | Path, every: int = 1_000_000, keep: int = 3, *, exist: Exist = NEXT) -> None:
@@ -184,7 +201,7 @@ class Checkpoint(Callback):
         self._saved = -1
 
     def prepare(self, agent: Agent) -> None:
-        """Find the directory before a step is taken."""
+        """Choose the directory before the first step."""
 
         def against(found: Checkpoints) -> str | None:
             newest = found.newest()
@@ -198,22 +215,22 @@ class Checkpoint(Callback):
                 return f"has checkpoints of another training ({_said(other)})"
             return None if step <= agent.steps else f"has a checkpoint of step {step:,} already"
 
-        exist, self._exist = self._exist, NEXT  # in another call of `learn`, it goes on
+        exist, self._exist = self._exist, NEXT  # further calls of `learn` continue there
         self.directory = _place(self.directory, exist, Checkpoints.newest, against, Checkpoints.clear)
         self.checkpoints = Checkpoints(self.directory, self.checkpoints.keep)
 
     def start(self, agent: Agent) -> None:
-        """Count from where the agent is."""
+        """Start counting at the agent's step."""
         self._every.start(agent.steps)
 
     def step(self, agent: Agent) -> bool | None:
-        """Save where it is time."""
+        """Save if it is due."""
         if self._every.due(agent.steps):
             self._save(agent)
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Save what is there at the end."""
+        """Save the final state, unless it was saved at this step."""
         if agent.steps != self._saved:
             self._save(agent)
 
@@ -236,9 +253,10 @@ def _place(
     against: Callable[[Checkpoints], str | None],
     clear: Callable[[Checkpoints], None],
 ) -> Path:
-    """Return the directory in which a callback saves, as `exist` asks where models are there: it, or the next one.
+    """Return the directory to save in, following `exist` if it has models: `directory` itself, or the next free name.
 
-    `found` gives what of a directory counts, `against` why an agent cannot go on there, and `clear` removes it.
+    `found` returns the models of a directory that count. `against` returns why an agent cannot continue there, or None.
+    `clear` removes the models.
     """
     place, number = directory, 1
     while True:
@@ -264,13 +282,13 @@ def _place(
 
 
 class StopOnReward(Callback):
-    """Stops when a metric, by default the mean return of the last 100 episodes, reaches a threshold."""
+    """Stops training when a metric reaches `threshold`; by default the mean return of the last 100 episodes."""
 
     def __init__(self, threshold: float, metric: str = "rollout/ep_rew_mean") -> None:
         self.threshold, self.metric = threshold, metric
 
     def step(self, agent: Agent) -> bool | None:
-        """Stop where it is reached; a mean over fewer than 100 episodes does not count."""
+        """Stop if the threshold is reached; a mean over fewer than 100 episodes does not count."""
         value = _metric(agent, self.metric)
         if self.metric.startswith("rollout/") and len(agent.recent.returns) < (agent.recent.returns.maxlen or 0):
             return None
@@ -281,7 +299,7 @@ class StopOnReward(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stops when a metric has not improved by `min_change` for `patience` steps, and gives back the best model."""
+    """Stops when a metric has not improved by `min_change` for `patience` steps, and restores the best model."""
 
     def __init__(self, patience: int, metric: str = "rollout/ep_rew_mean", min_change: float = 0.0) -> None:
         require(min_change >= 0, "min_change", min_change, "at least 0")
@@ -292,11 +310,11 @@ class EarlyStopping(Callback):
         self._best: dict[str, NDArray[Any]] | None = None
 
     def start(self, agent: Agent) -> None:
-        """Count from where the agent is."""
+        """Start counting at the agent's step."""
         self._best_at = agent.steps
 
     def step(self, agent: Agent) -> bool | None:
-        """Keep the best; stop after too long without a better one."""
+        """Keep the best model; stop after `patience` steps without improvement."""
         value = _metric(agent, self._metric)
         if value is not None and (self._best is None or value > self.best + self._min_change):
             self.best, self._best_at, self._best = value, agent.steps, agent.policy_arrays()
@@ -308,13 +326,13 @@ class EarlyStopping(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Go back to the best model."""
+        """Restore the best model."""
         if self._best is not None:
             agent.load_policy_arrays(self._best)
 
 
 def _metric(agent: Agent, name: str) -> float | None:
-    if name not in agent.metrics and not name.startswith("eval/"):  # eval/ metrics are there only now and then
+    if name not in agent.metrics and not name.startswith("eval/"):  # eval/ metrics are not in every iteration
         raise ValueError(f"there is no metric {name!r}{nearest(name, list(agent.metrics))}")
     value = agent.metrics.get(name)
     return None if value is None else float(value)

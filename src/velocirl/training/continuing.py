@@ -1,9 +1,9 @@
-"""Going on by another algorithm: an agent that learns from steps begins with the networks of one that learnt from data.
+"""Initialization of an agent's networks from another algorithm's agent: from offline to online training.
 
-Where the agents encode observations differently (one normalises by the moments of its data, the other scales by bounds,
-or divides bytes by 255), the first layers make up for it. Of a number x one reads c(x) = (x - m) s, the other
-c'(x) = (x - m') s', so that c(x) W + b = c'(x) W' + b' with W' = s / s' W and b' = b + (m' - m) s W. It acts the same
-but where numbers lie ten deviations and more from the data, which a normalizer clips.
+The agents may encode observations differently: one normalizes by the moments of its data, the other scales by bounds or
+divides uint8 values by 255. The first layers compensate for this. For a number x, one reads c(x) = (x - m) s, the other
+c'(x) = (x - m') s', so that c(x) W + b = c'(x) W' + b' with W' = s / s' W and b' = b + (m' - m) s W. The agent acts
+the same, except where numbers are ten or more standard deviations from the data, which a normalizer clips.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from velocirl.networks.mlp import MLP
 if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent
 
-PARAMETERS = ".parameters"  # the ends of names
+PARAMETERS = ".parameters"  # name suffix
 
 
 def take_over(agent: DeepAgent, other: DeepAgent) -> None:
-    """Let the networks, targets and numbers of an agent that has not learnt yet be those of another, by their names."""
+    """Copy another agent's networks, targets and numbers, by name, into an agent that has not been trained yet."""
     if agent.steps:
         raise ValueError(f"{agent.label} has learnt already: let it go on from another agent before that")
     if other.source.signature() != agent.source.signature():
@@ -63,7 +63,7 @@ def _require_alike(agent: DeepAgent, other: DeepAgent, name: str, theirs: Mappin
 
 
 def _take_shapes(agent: DeepAgent, other: DeepAgent) -> None:
-    """Build the networks anew in the shapes of the other's, where they follow from defaults and not from the user."""
+    """Rebuild the networks in the other agent's shapes, where the user did not set the shapes."""
     both = [name for name in agent.built if name in other.built]
     native = all(isinstance(other.built[name], MLP) for name in both)
     if not native or all(agent.built[name] == other.built[name] for name in both):
@@ -83,7 +83,7 @@ def _take_shapes(agent: DeepAgent, other: DeepAgent) -> None:
 
 
 def shape_settings(agent: DeepAgent) -> dict[str, Any]:
-    """Return the settings that decide the shapes of an agent's networks, as these were built."""
+    """Return the settings that determine the shapes of an agent's networks, as they were built."""
     config, first = agent.config, agent.built[agent.acting]
     native = isinstance(first, MLP)
     found = {
@@ -97,14 +97,14 @@ def shape_settings(agent: DeepAgent) -> dict[str, Any]:
         if not isinstance(built, MLP):
             continue
         found[network.norm_setting] = built.layer_norm
-        if network.setting != "network":  # described where its layers are others than the actor's
+        if network.setting != "network":  # described if its layers differ from the actor's
             widths = built.chains[0].hidden
             found[network.setting] = None if widths == found["hidden"] else f"mlp({', '.join(map(str, widths))})"
     return found
 
 
 def _folded(network: MLP, parameters: NDArray[np.float32], other: DeepAgent, agent: DeepAgent) -> NDArray[np.float32]:
-    """The parameters that give for the agent's encoding what those of the other give for its own."""
+    """Return parameters adapted to the agent's encoding, so that outputs equal those with the other's encoding."""
     found, inputs = parameters.copy(), agent.encoding.inputs
     before, now = (
         one.encoding.affine(one.observation_moments.mean, one.observation_moments.inverse_deviation)

@@ -1,4 +1,4 @@
-"""Recorded data and the environment that it is of; or its spaces, where no such environment is known."""
+"""Recorded data as an agent's source, with its environment or, if that is unknown, only its spaces."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from velocirl.training.saved import RECORDED
 from velocirl.training.source import Source
 from velocirl.vector.given import GIVEN
 
-UNNAMED = "given data"  # what a configuration has in the place of the path of data that was given as an object
+UNNAMED = "given data"  # a configuration's path of data that was passed as an object
 
 
 def require_fit(data: Dataset, path: str, source: Source) -> None:
-    """Refuse data without transitions, of another environment, or of other spaces."""
+    """Raise if data has no transitions, or comes from another environment or other spaces."""
     info = data.info
     if not len(data):
         raise ValueError(f"{path} has no transitions to learn from")
@@ -31,16 +31,16 @@ def require_fit(data: Dataset, path: str, source: Source) -> None:
 
 
 def path_of(given: Any) -> str:
-    """The path of data that was given as one or as an object, from wherever it is looked for."""
+    """Return the absolute path of data, which may be a path or an object."""
     path = given.path if isinstance(given, Dataset) else given
     return UNNAMED if path in (None, UNNAMED) else str(Path(path).expanduser().absolute())
 
 
 class DataSource(Source):
-    """An environment that nobody can step: its spaces are known, and no more."""
+    """Environment known only by its spaces, which cannot be stepped."""
 
     def __init__(self, name: str, spaces: Mapping[str, Any]) -> None:
-        """`spaces` are those of observations and actions, as JSON has them."""
+        """Take the spaces of observations and actions from `spaces`, as JSON values."""
         self.id, self.given, self.spaces = name, None, spaces
         self.scenario = self.asked = self.preprocess = self.native = self.num_envs = self.ready = None
         self.params = self.own_params = {}
@@ -50,7 +50,7 @@ class DataSource(Source):
 
     @classmethod
     def of(cls, info: DatasetInfo) -> DataSource:
-        """That of a data set."""
+        """Return the source of a dataset."""
         spaces = {"observation": info.observation_space, "action": info.action_space}
         name = RECORDED + (info.environment or "recorded").replace(":", " ")
         return cls(name, {name: space_document(space) for name, space in spaces.items()})

@@ -1,4 +1,4 @@
-"""What an agent is, how far it is and how it does, for people: as a line, as lines, and as HTML."""
+"""Agent descriptions: configuration, progress and results as one line, several lines or HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(agent: Agent) -> dict[str, str]:
-    """What there is to say of an agent, by name."""
+    """Collect the facts about an agent, by name."""
     goal, returns = agent.goal, agent.recent.returns
     steps = f"{agent.steps:,}" if goal is None else f"{agent.steps:,} of {goal.stop:,}"
     facts = {
@@ -28,7 +28,7 @@ def facts_of(agent: Agent) -> dict[str, str]:
 
 
 def as_line(agent: Agent) -> str:
-    """In one line: <PPO on CartPole-v1, 64x64 tanh, cpu, 100,352 of 100,000 steps, return 481>."""
+    """Format one line: <PPO on CartPole-v1, 64x64 tanh, cpu, 100,352 of 100,000 steps, return 481>."""
     facts = facts_of(agent)
     said = [f"{type(agent).__name__} on {facts['environment']}", *agent.parts().values()]
     said.append(f"no {agent.counted} yet" if not agent.steps else f"{facts[agent.counted]} {agent.counted}")
@@ -38,14 +38,14 @@ def as_line(agent: Agent) -> str:
 
 
 def as_lines(agent: Agent) -> str:
-    """As lines, a fact on each."""
+    """Format several lines, one fact on each."""
     facts = facts_of(agent)
     width = max(map(len, facts))
     return "\n".join([type(agent).__name__, *(f"  {name:<{width}}  {fact}" for name, fact in facts.items())])
 
 
 def as_html(agent: Agent) -> str:
-    """As a small table; whatever comes from an environment or a file is text there."""
-    from velocirl.monitor.markup import facts_table  # needed where a notebook shows an agent
+    """Format a small table; text from environments and files is escaped."""
+    from velocirl.monitor.markup import facts_table  # needed in notebooks only
 
     return facts_table(type(agent).__name__, facts_of(agent))

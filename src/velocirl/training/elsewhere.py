@@ -1,4 +1,4 @@
-"""Saved agents in another environment: one whose observations and actions have the same shapes."""
+"""Transfer of saved agents to another environment whose observations and actions have the same shapes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from velocirl.vector.making import GYMNASIUM
 if TYPE_CHECKING:
     from velocirl.training.persistence import Document, Saving
 
-IN_PYTHON = (GYMNASIUM, GIVEN)  # how the names of environments begin that step in Python
-OF_COMPILED = ("params", "scenario", "check", "skip", "stack")  # settings that say something of one kind of environment
+IN_PYTHON = (GYMNASIUM, GIVEN)  # name prefixes of environments in Python
+OF_COMPILED = ("params", "scenario", "check", "skip", "stack")  # settings of one kind of environment
 BOUNDS = re.compile(r"Box\([^()]*, (\([\d, ]*\)), (float\d+|\w+)\)")
 
 
 def settings_elsewhere(
     environment: str, saved: Mapping[str, Any], env: Given, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return settings that cannot be those of the environment that an agent was saved in, named `environment`."""
+    """Return new values of settings that do not apply in `env`; `environment` is the id of the saved environment."""
     settings: dict[str, Any] = {}
     if is_compiled(env) == environment.startswith(IN_PYTHON):
         settings = {name: False if name == "check" else None for name in OF_COMPILED if name in saved}
@@ -33,9 +33,9 @@ def settings_elsewhere(
 
 
 def begins_elsewhere(agent: Saving, document: Document, arrays: Mapping[str, Any], name: str) -> bool:
-    """Return whether the episodes of a saved agent cannot go on; refuse an environment of other shapes.
+    """Return whether a saved agent must start new episodes; raises for an environment of other shapes.
 
-    What was learned goes on there, and whoever trains is told.
+    Learned arrays are kept in this case, and training warns about the new start.
     """
     saved = {key: getattr(document, key) for key in agent.source.signature()}
     own, scaled = agent.source.signature(), getattr(agent.config, "scale_observations", False)
@@ -51,7 +51,7 @@ def begins_elsewhere(agent: Saving, document: Document, arrays: Mapping[str, Any
 
 
 def tell_of_beginning(agent: Saving) -> None:
-    """Warn that training goes on in new episodes, and with an empty replay buffer."""
+    """Warn that training continues with new episodes and an empty replay buffer."""
     buffer = " and the replay buffer is empty" if hasattr(agent.config, "buffer_size") else ""
     warn_caller(f"{agent.label} goes on in {agent.source.id}, where its episodes begin anew{buffer}")
 
@@ -61,7 +61,7 @@ def _has_learned(agent: Saving, arrays: Mapping[str, Any]) -> bool:
 
 
 def _fits(saved: Mapping[str, str], own: Mapping[str, str], *, scaled: bool) -> bool:
-    """Return whether observations have the same shapes, where `scaled` the same bounds too, and actions are alike."""
+    """Return whether observations have equal shapes, if `scaled` also equal bounds, and action spaces are equal."""
     seen = [one["observation_space"] for one in (saved, own)]
     seen = seen if scaled else [BOUNDS.sub(_shape, text) for text in seen]
     return seen[0] == seen[1] and saved["action_space"] == own["action_space"]

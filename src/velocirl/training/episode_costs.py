@@ -1,4 +1,4 @@
-"""Costs of whole episodes, as infos of a vector environment tell them step by step."""
+"""Costs of whole episodes, from the infos of a vector environment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.vector.given_vector import as_array
 from velocirl.vector.native import FleetVectorEnv
 
 Array = NDArray[Any]
-COST = "cost"  # the key under which infos tell what a step cost
+COST = "cost"  # key of a step's cost in infos
 
 
 @dataclass(frozen=True)
 class EpisodeCosts:
-    """Costs of episodes: their sum, by constraint, and which a critical constraint ended.
+    """Costs of episodes: in total, by constraint, and whether a critical constraint ended the episode.
 
-    The latter two are known of compiled environments only: infos of others tell a sum and no reason.
+    The latter two are known for compiled environments only: other infos contain a total and no reason.
     """
 
     cost: NDArray[np.float64]  # (episodes,)
@@ -33,12 +33,12 @@ class EpisodeCosts:
 
     @property
     def violated(self) -> NDArray[np.bool_]:
-        """Episodes that cost anything."""
+        """Mask (episodes,) of episodes with any cost."""
         return self.cost > 0.0
 
 
 class CostMeter:
-    """Adds up the costs of copies until their episodes end."""
+    """Accumulator of costs per environment until the episode ends."""
 
     def __init__(self, envs: VectorEnv) -> None:
         fleet = envs.unwrapped
@@ -47,10 +47,10 @@ class CostMeter:
         self._total = np.zeros((envs.num_envs, 1 + len(self._constraints)))
         self._critical = np.array([one.critical for one in self._constraints], np.bool_)
         self._told = bool(self._constraints)
-        self._rows: dict[int, tuple[Array, bool]] = {}  # by the numbers of episodes
+        self._rows: dict[int, tuple[Array, bool]] = {}  # by episode number
 
     def add(self, infos: dict[str, Any], ended: Array, counted: Array) -> None:
-        """Add what a step cost, of the copies in which it counted as one."""
+        """Add a step's costs, for environments where the step counts."""
         if self._constraints:
             cost, costs = np.array(infos[COST], np.float64), np.array(infos["costs"], np.float64)
         else:
@@ -62,16 +62,16 @@ class CostMeter:
         self._stopping = (step[:, 1:] > 0) @ self._critical if self._constraints else np.zeros(len(ended), np.bool_)
 
     def end(self, copies: Array, terminated: Array, numbers: Array) -> None:
-        """Note the episodes that end with this step, by their numbers."""
+        """Record the episodes that end with this step, by episode number."""
         for copy, number in zip(copies, numbers.tolist(), strict=True):
             self._rows[number] = self._total[copy].copy(), bool(terminated[copy] and self._stopping[copy])
 
     def clear(self, copies: Array) -> None:
-        """Begin new episodes."""
+        """Reset the totals of environments that start new episodes."""
         self._total[copies] = 0.0
 
     def found(self) -> EpisodeCosts | None:
-        """Return the costs of the episodes that ended, in the order of their numbers; None where nobody told any."""
+        """Return the costs of ended episodes, ordered by episode number; None if no costs were reported."""
         if not self._told:
             return None
         rows = [self._rows[number] for number in sorted(self._rows)]
@@ -82,16 +82,16 @@ class CostMeter:
 
 
 def told_cost(infos: dict[str, Any], ended: Array) -> Array:
-    """Return the cost of each copy's step, as infos of a Gymnasium environment tell it; NaN where they do not.
+    """Return each environment's step cost from the infos of a Gymnasium environment; NaN where there is none.
 
-    A cost that is told and not a number is infinite, so that it is never taken for none.
+    A cost of NaN becomes infinite, so that it is never treated as missing.
     """
     cost = np.full(len(ended), np.nan, np.float32)
     if COST in infos:
         told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
         cost[told] = _or_infinite(infos[COST])[told]
     final = infos.get("final_info")
-    if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
+    if isinstance(final, dict) and COST in final:  # after an episode's end, infos belong to the next episode
         cost[ended] = _or_infinite(final[COST])[ended]
     return cost
 

@@ -1,4 +1,4 @@
-"""Estimates for observations that somebody asks about: values of states and actions, probabilities of actions."""
+"""Estimates for given observations: values of states and actions, probabilities of actions."""
 
 from __future__ import annotations
 
@@ -30,22 +30,28 @@ class Estimates(Protocol):
 
 
 class Estimating(ABC):
-    """The part of an agent that shows what is inside; random streams and training are left as they were."""
+    """Base class of agents: estimates for given observations; random streams and training are not affected."""
 
     source: Source
 
     @abstractmethod
     def make_estimates(self) -> Estimates:
-        """Return what estimates for this agent."""
+        """Return the estimates of this agent."""
 
     def value(
         self, observation: Any, state: Any = None, episode_start: Any = None, action_masks: Any = None
     ) -> float | NDArray[np.float32]:
         """Estimate the return from an observation, or from each of a batch.
 
-        It is V(s) where the algorithm learns one (PPO, A2C, IQL and relatives), else Q(s, a) of the action that
-        `predict(deterministic=True)` takes. The other arguments are those of `predict`. Units are the rewards' of
-        training: where `normalise_rewards` is on, rewards in units of the running deviation of returns.
+        This is V(s) if the algorithm learns one (PPO, A2C, IQL and relatives), else Q(s, a) of the action that
+        `predict(deterministic=True)` chooses. The unit is the unit of training rewards: with `normalise_rewards`,
+        rewards in units of the running standard deviation of returns.
+
+        Args:
+            observation: One observation, or a batch.
+            state: State of a recurrent network, as in `predict`.
+            episode_start: Where a new episode has started, as in `predict`.
+            action_masks: Allowed actions, as in `predict`.
 
         Returns:
             A number, or an array (batch,).
@@ -57,11 +63,17 @@ class Estimating(ABC):
     def action_probabilities(
         self, observation: Any, state: Any = None, episode_start: Any = None, action_masks: Any = None
     ) -> NDArray[np.float32] | tuple[NDArray[np.float32], ...]:
-        """Compute the probabilities with which `predict(deterministic=False)` takes each action.
+        """Compute the probabilities with which `predict(deterministic=False)` chooses each action.
+
+        Args:
+            observation: One observation, or a batch.
+            state: State of a recurrent network, as in `predict`.
+            episode_start: Where a new episode has started, as in `predict`.
+            action_masks: Allowed actions, as in `predict`; others have the probability 0.
 
         Returns:
-            An array (actions,), or (batch, actions). Of actions with several choices a tuple of such arrays, one for
-            each choice. Actions that a mask forbids have the probability 0.
+            An array (actions,), or (batch, actions). For actions with several choices, a tuple with such an array for
+            each choice.
         """
         seen, masks, single = batched(self.source, observation, action_masks)
         found = self.make_estimates().probabilities(seen, masks, state, episode_start)
@@ -69,14 +81,22 @@ class Estimating(ABC):
         return parts[0] if len(parts) == 1 else parts
 
     def q_values(self, observation: Any, actions: Any = None, action_masks: Any = None) -> float | NDArray[np.float32]:
-        """Estimate Q(s, a): of every action where the algorithm chooses one of several, or of the `actions` given.
+        """Estimate Q(s, a): of every action if the algorithm chooses one of several, or of the given `actions`.
 
-        Algorithms with continuous actions need `actions`, as the environment takes them; several may be given for one
-        observation. Of twin critics it is the smaller value, as in the targets of training.
+        With twin critics this is the smaller value, as in training targets.
+
+        Args:
+            observation: One observation, or a batch.
+            actions: Actions as the environment takes them; required by algorithms with continuous actions. Several may
+                be given for one observation.
+            action_masks: Allowed actions, as in `predict`.
 
         Returns:
-            An array (actions,) or (batch, actions), -inf where a mask forbids an action. With `actions`, a number or
+            An array (actions,) or (batch, actions), -inf for actions that a mask forbids. With `actions`, a number or
             an array (batch,).
+
+        Raises:
+            ValueError: If the algorithm learns no Q-values, or the numbers of observations and actions differ.
         """
         seen, masks, single = batched(self.source, observation, action_masks)
         given = None
@@ -94,7 +114,7 @@ class Estimating(ABC):
 
 
 def refuse_forbidden(values: NDArray[Any], masks: NDArray[Any] | None) -> NDArray[Any]:
-    """Return values (rows, actions) with -inf for forbidden ones; a mask that forbids everything counts for nothing."""
+    """Return values (rows, actions) with -inf for forbidden actions; a mask that forbids all actions is ignored."""
     if masks is None:
         return values
     legal = masks != 0
@@ -110,7 +130,7 @@ def values_at(values: NDArray[Any], choices: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _actions(source: Source, actions: Any) -> tuple[NDArray[Any], bool]:
-    """Return actions with a leading dimension, and whether there was only one."""
+    """Return actions with a batch dimension, and whether there was only one action."""
     space = source.action_space
     shape = space.shape or ()
     given = np.asarray(actions)

@@ -1,4 +1,4 @@
-"""Evaluating a model: whole episodes, each copy counted alike."""
+"""Evaluation of a model over whole episodes, with equally many episodes per environment."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ from velocirl.vector.host.interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.vec_env import is_vec_env, opened
 
-APART = 100  # episodes by which costs are judged in training
-FRESH = 2**40  # more than the steps of a training: seeds of episodes that decide nothing
-MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
-MOST_STEPS = 100_000  # of an episode, where the environment has no time limit
+APART = 100  # episodes that estimate costs during training
+FRESH = 2**40  # exceeds the steps of any training: seed offset of episodes that select no model
+MOST_COPIES, MOST_HOST_COPIES = 128, 8  # limits of num_envs: compiled environments, environments in Python
+MOST_STEPS = 100_000  # per episode, if the environment has no time limit
 
 
 class Model(Protocol):
-    """Whatever chooses actions as Stable-Baselines3's models do.
+    """Interface of Stable-Baselines3's models: anything with `predict`.
 
-    `predict` is called with `deterministic`; with `action_masks` where there are masks; and once it has given a state
-    that is not None, with that `state`, and in `episode_start` where a new episode has begun.
+    `predict` is called with `deterministic`, and with `action_masks` if the environment has masks. If it returned a
+    state that is not None, the next call passes that `state`, and `episode_start`: True for environments in a new
+    episode.
     """
 
     def predict(self, observation: Any, /, *arguments: Any, **more: Any) -> tuple[Any, Any]:
-        """Actions for a batch of observations, and the state of a recurrent model, or None."""
+        """Return actions for a batch of observations, and the state of a recurrent model, or None."""
         ...
 
 
 class Rule:
-    """A function of one observation as a model."""
+    """Model that applies a function to one observation at a time."""
 
     def __init__(self, act: Callable[[Any], Any]) -> None:
         self._act = act
 
     def predict(self, observation: Any, **_: Any) -> tuple[Any, None]:
-        """The action for each row."""
+        """Compute the action of each row."""
         first: Any = observation
         while not isinstance(first, np.ndarray):
             first = next(iter(first.values())) if isinstance(first, dict) else first[0]
@@ -60,7 +61,7 @@ class Rule:
 
 
 def _together(actions: list[Any]) -> Any:
-    """Actions of single copies as a vector environment takes them."""
+    """Stack the actions of single environments into a vector environment's action."""
     first = actions[0]
     if isinstance(first, dict):
         return {key: _together([one[key] for one in actions]) for key in first}
@@ -71,28 +72,28 @@ def _together(actions: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The episodes of an evaluation."""
+    """Results of an evaluation, by episode."""
 
-    returns: NDArray[np.float64]  # (episodes,) in the order of episodes, see `evaluate`
+    returns: NDArray[np.float64]  # (episodes,), in order of episode number; see `evaluate`
     lengths: NDArray[np.int64]  # (episodes,)
-    cut: int = 0  # episodes that had not ended after `max_steps`
-    costs: EpisodeCosts | None = None  # of the same episodes; None where nobody tells costs
+    cut: int = 0  # episodes truncated at `max_steps`
+    costs: EpisodeCosts | None = None  # of the same episodes; None if the environment reports no costs
 
     @property
     def mean_return(self) -> float:
-        """The mean return of an episode."""
+        """Mean episode return."""
         return float(self.returns.mean())
 
     @property
     def std_return(self) -> float:
-        """The standard deviation of the returns."""
+        """Standard deviation of the episode returns."""
         return float(self.returns.std())
 
     def __repr__(self) -> str:
         return f"<Evaluation: {'; '.join(str(self).splitlines())}>"
 
     def _repr_html_(self) -> str:
-        from velocirl.monitor.markup import facts_table  # needed where a notebook shows it
+        from velocirl.monitor.markup import facts_table  # needed in notebooks only
 
         lengths, cut = self.lengths, f", {self.cut} of them cut" if self.cut else ""
         facts = {
@@ -113,7 +114,7 @@ class Evaluation:
         return "\n".join([said, *self.safety_lines()])
 
     def safety_lines(self) -> list[str]:
-        """Format costs, violations and emergency stops with their 95% intervals; none where nobody tells costs."""
+        """Format costs, violations and emergency stops with their 95% intervals; empty if there are no costs."""
         if self.costs is None:
             return []
         mean, low, high = mean_cost(self.costs.cost)
@@ -138,19 +139,32 @@ def evaluate(
     scenario: str | None = None,
     max_steps: int | None = None,
 ) -> Evaluation:
-    """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
+    """Evaluate a model over whole episodes.
 
-    A function is a model too, that gives the action for one observation. A native environment may be operated in a
-    `scenario` of its own.
-    Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
-    episodes do not count more than long ones.
+    Every environment plays the same number of episodes, so that short episodes do not count more than long ones. If the
+    number does not divide evenly, the first environments play one more.
 
-    `returns` and `lengths` are in the order of episodes, not in that of their ends. With the same `seed` and number of
-    episodes, policies may be compared in pairs: episode k of both begins alike where steps draw no random numbers, and
-    else up to episode 128 (of environments in Python, 8).
+    `returns` and `lengths` are ordered by episode number, not by when episodes end. With the same `seed` and number of
+    episodes, policies can be compared in pairs: episode k of both starts in the same state if steps draw no random
+    numbers. Otherwise this holds up to episode 128 (8 for environments in Python).
 
-    An episode that has not ended after `max_steps` is cut there, with a warning. The default is 100,000 steps, or the
-    environment's own time limit where that is longer.
+    Args:
+        model: An agent, any model with `predict`, or a function that maps one observation to one action.
+        env: Environment to evaluate in; by default the environment that the model was trained in.
+        episodes: Number of episodes.
+        seed: Seed of the environments.
+        deterministic: Whether the model takes its deterministic action instead of sampling one.
+        scenario: Scenario in which a native environment is operated.
+        max_steps: Truncate longer episodes here, with a warning. The default is 100,000 steps, or the environment's own
+            time limit if it is longer.
+
+    Returns:
+        The returns, lengths and costs of the episodes.
+
+    Raises:
+        TypeError: If `model` has no `predict` and is not callable.
+        ValueError: If no environment is known, if a `VectorEnv` is combined with `scenario`, or if a `VectorEnv` that
+            cannot reset single environments has an episode longer than `max_steps`.
     """
     max_steps = None if max_steps is None else require_count("max_steps", max_steps)
     episodes = require_count("episodes", episodes)
@@ -182,16 +196,17 @@ def evaluate(
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:
-        # The first reset is by the seed they were made with.
+        # The environments were created with the seed; their first reset uses it.
         return _play(bound(model, envs), envs, episodes, None, deterministic, max_steps)
     finally:
         envs.close()
 
 
 def played_apart(agent: Any, episodes: int = APART, *, fresh: bool = False) -> Evaluation:
-    """Evaluate an agent in training with actions drawn, from a stream of its own: the agent's stays where it is.
+    """Evaluate an agent during training with sampled actions.
 
-    The seed follows from the agent's steps; `fresh` episodes have another one.
+    The actions come from a separate random stream; the agent's own stream is restored. The seed follows from the
+    agent's steps; `fresh` episodes use another one.
     """
     seed = agent.steps + (FRESH if fresh else 0)
     stream: NDArray[np.uint64] = agent.own_arrays()["acting.rng"]
@@ -214,9 +229,26 @@ def evaluate_policy(
     return_episode_rewards: bool = False,
     warn: bool = True,  # noqa: ARG001 - of a Monitor, which is not needed here
 ) -> tuple[Any, Any]:
-    """Return the mean and the standard deviation of returns, as Stable-Baselines3's function does: see `evaluate`.
+    """Evaluate a model with the signature of Stable-Baselines3's `evaluate_policy`; see `evaluate`.
 
-    With `return_episode_rewards`, returns the returns and the lengths of all episodes, as lists.
+    Args:
+        model: An agent, any model with `predict`, or a function that maps one observation to one action.
+        env: Environment to evaluate in; by default the environment that the model was trained in.
+        n_eval_episodes: Number of episodes.
+        deterministic: Whether the model takes its deterministic action instead of sampling one.
+        render: Not supported; use `velocirl.record_video`.
+        callback: Not supported; use `velocirl.rollout`.
+        reward_threshold: Mean return that has to be exceeded.
+        return_episode_rewards: Return the results of each episode instead of their mean and standard deviation.
+        warn: Ignored; it concerns a Monitor wrapper, which is not needed here.
+
+    Returns:
+        The mean and the standard deviation of the returns. With `return_episode_rewards`, two lists: the returns and
+        the lengths of all episodes.
+
+    Raises:
+        AssertionError: If the mean return does not exceed `reward_threshold`.
+        ValueError: If `render` or `callback` is given.
     """
     if render or callback is not None:
         what = "render=True" if render else "callback"
@@ -243,13 +275,13 @@ def _play(
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
     cut = 0
     resets_later = envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
-    resetting = np.zeros(envs.num_envs, np.bool_)  # copies whose next step only begins a new episode
+    resetting = np.zeros(envs.num_envs, np.bool_)  # environments whose next step only resets them
     starts = np.ones(envs.num_envs, np.bool_)
     state: Any = None
     meter = CostMeter(envs)
     observations, infos = envs.reset(seed=seed)
     while (played < wanted).any():
-        # Only what there is, since the models of other libraries do not know all of these.
+        # Only the arguments in use: models of other libraries do not accept all of them.
         more = {} if state is None else {"state": state, "episode_start": starts}
         if "action_mask" in infos:
             more["action_masks"] = infos["action_mask"]
@@ -261,7 +293,7 @@ def _play(
         meter.add(infos, ended, ~resetting)
         late = ~ended & (length >= most)
         over = (ended | late) & (played < wanted)
-        # In the order of episodes, not in that in which they end: the first of all copies, then the second.
+        # Ordered by episode number, not by end: the first episode of each environment, then the second.
         places = (played * envs.num_envs + copies)[over]
         returns[places], lengths[places] = total[over], length[over]
         meter.end(np.flatnonzero(over), terminated, places)
@@ -285,7 +317,7 @@ def _play(
 
 
 def _require_resettable(envs: VectorEnv, most: int) -> None:
-    """Refuse to go on in a vector environment that may not begin one episode while others go on."""
+    """Raise unless single environments can be reset while the others continue their episodes."""
     if not isinstance(envs, (FleetVectorEnv, HostInterface)):
         raise ValueError(
             f"an episode of {type(envs.unwrapped).__name__} has not ended after max_steps={most:,}: give its"

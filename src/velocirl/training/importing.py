@@ -1,4 +1,4 @@
-"""Python files that a person names, imported as if they were run."""
+"""Import of Python files by path, as if they were run as scripts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from velocirl.engine.errors import DefinitionError
 
 
 def import_file(path: Path, source: bytes | None = None) -> ModuleType:
-    """Import a file, as its content is or was when it was read; what is wrong in it is a ValueError with its place.
+    """Import a file, from `source` if given; errors in the file are raised as ValueError with file and line.
 
-    Never from the bytecode that Python keeps beside a file, which need not be of this content.
+    Never uses cached bytecode, which may belong to other content.
     """
     source = read_plain(path) if source is None else source
     name = f"{path.stem}_file"  # never the name of another module
@@ -26,7 +26,7 @@ def import_file(path: Path, source: bytes | None = None) -> ModuleType:
         raise ValueError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # what lies beside it can be imported, as when it is run as a script
+    sys.path.insert(0, str(path.parent))  # modules in its directory can be imported, as from a script
     try:
         exec(loader.source_to_code(source, str(path)), module.__dict__)  # noqa: S102 - as an import does it
     except DefinitionError:

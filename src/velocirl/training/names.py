@@ -1,4 +1,4 @@
-"""Names of Stable-Baselines3's models, callbacks and environments, and what to write here in their place."""
+"""Stable-Baselines3's names of models, callbacks and environments, and their replacements here."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SAVED = "save(path) writes it with the agent, and load(path) goes on with it"
 COPIES = (
     "it acts in environments of its own: evaluate(agent) plays in such, and `agent.source.given` is what it was given"
 )
-# Attributes of models there that are attributes here under another name.
+# SB3 model attributes that are attributes here under another name.
 RENAMED = {"num_timesteps": "steps", "ep_info_buffer": "recent", "ep_success_buffer": "recent"}
 OF_SOURCE = ("observation_space", "action_space")
-# Attributes and methods of models there, and what to write instead.
+# SB3 model attributes and methods, and their replacements.
 ON_AGENTS = {
     "get_env": COPIES,
     "env": COPIES,
@@ -41,7 +41,7 @@ ON_AGENTS = {
     "train": "learn(total_steps) collects and trains; agent.iterate() is one round of it",
     "action_probability": "agent.action_probabilities(observation)",
 }
-# Classes and functions there, and what to use of this package.
+# SB3 classes and functions, and their replacements in this package.
 IN_PACKAGE = {
     "EvalCallback": "velocirl.Evaluate(env=..., every=50_000, directory=...), whose `every` counts steps of all copies",
     "CheckpointCallback": "velocirl.Checkpoint(directory, every=50_000), whose `every` counts the steps of all copies",
@@ -69,7 +69,7 @@ IN_PACKAGE = {
 
 
 def attribute_of(agent: Agent, name: str) -> Any:
-    """Return what an agent has under a setting's name or a name of Stable-Baselines3; others say what to write."""
+    """Return an agent's attribute by a setting's name or an SB3 name; raises AttributeError with advice for others."""
     kind, config = type(agent), agent.__dict__.get("config")
     if config is not None and not name.startswith("_"):
         if name in RENAMED:
@@ -84,7 +84,7 @@ def attribute_of(agent: Agent, name: str) -> Any:
 
 
 def is_setting(agent: Agent, name: str) -> bool:
-    """Return whether a name is a setting of an agent, here or in Stable-Baselines3, and not an attribute of its own."""
+    """Return whether a name is a setting, here or in Stable-Baselines3, and not an attribute of the agent itself."""
     kind = type(agent)
     if "config" not in agent.__dict__ or name in agent.__dict__ or hasattr(kind, name):
         return False
@@ -92,7 +92,7 @@ def is_setting(agent: Agent, name: str) -> bool:
 
 
 def change_setting(agent: Agent, name: str, value: Any) -> None:
-    """Change a setting that may change in training, to a number or a schedule; refuse others."""
+    """Set a setting that can change during training to a number or a schedule; raises for other settings."""
     kind = type(agent)
     known = scheduled_of(kind.Config)
     here = other_names(kind.Config).get(name, (name,))

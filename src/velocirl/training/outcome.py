@@ -1,4 +1,4 @@
-"""How a training ended, and what can be done then."""
+"""Result of a training, and suggested next commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLORS = {"solved": "bold green", "finished": "bold", "stopped": "bold yellow"}
 
 
 def outcome(agent: Agent, target: float | None) -> str:
-    """How training ended: solved, finished or stopped."""
+    """Return the result of training: solved, finished or stopped."""
     if interrupted(agent):
         return "stopped"
     mean = agent.metrics.get(RETURN)
@@ -33,17 +33,17 @@ def outcome(agent: Agent, target: float | None) -> str:
 
 
 def solved_at(environment: str) -> float | None:
-    """The mean return at which an environment counts as solved, where Gymnasium knows one."""
+    """Return the mean return at which an environment counts as solved, if Gymnasium defines one."""
     known = gymnasium.registry.get(environment.removeprefix(GYMNASIUM))
     return None if known is None else known.reward_threshold
 
 
 def ending(agent: Agent, run: Run, seconds: float, other_cores: float = 0.0) -> list[Text]:
-    """Lines for the end of a run: how it went, whether other programs slowed it down, where it lies, what comes next.
+    """Format the end of a run: result, load by other programs, directory, and next command.
 
-    `other_cores` is how many cores other programs kept busy meanwhile, on average.
+    `other_cores` is the mean number of cores that other programs kept busy meanwhile.
     """
-    from rich.text import Text  # what draws is imported where there is somebody to look
+    from rich.text import Text  # imported only when output is displayed
 
     from velocirl.monitor.resource_use import NOTABLE_LOAD
     from velocirl.monitor.words import averaged, say_count, say_figure, say_seconds

@@ -36,8 +36,8 @@ from velocirl.vector.making import GYMNASIUM
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
-ROOM = "velocirl.algorithms"  # which can import all of them
+ALGORITHMS: dict[str, type[Agent]] = {}  # by name; algorithms register themselves
+ROOM = "velocirl.algorithms"  # module that imports all algorithms
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 
@@ -53,9 +53,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     steps: Count
     iterations: Count
     goal: tuple[Count, Total] | None
-    best: dict[str, Any] | None = None  # what a best model was judged by
-    ranks: Total = 1  # processes that trained it together
-    spaces: dict[str, Any] | None = None  # of an agent of data that is of no known environment
+    best: dict[str, Any] | None = None  # score of a best model
+    ranks: Total = 1  # ranks that trained it
+    spaces: dict[str, Any] | None = None  # spaces of an offline agent without a known environment
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Goal:
 
     @property
     def stop(self) -> int:
-        """The number of steps at which it is reached."""
+        """Step count at which the budget is used up."""
         return self.start + self.total
 
     def progress(self, steps: int) -> float:
-        """The share of it that is done."""
+        """Return the fraction of the budget that is used, from 0 to 1."""
         return min(max((steps - self.start) / self.total, 0.0), 1.0)
 
 
 class Saving(ABC):
-    """The part of an agent that saves and loads it."""
+    """Base class of agents: saving and loading."""
 
     name: ClassVar[str]
     config: Any
@@ -87,16 +87,16 @@ class Saving(ABC):
     recent: RecentEpisodes
     run_dir: Path | None
     saved_ranks: int
-    _learner: Any  # what trains it, once it was prepared
+    _learner: Any  # learner, once training was prepared
 
     @property
     def label(self) -> str:
-        """The name of the algorithm, for people."""
+        """Display name of the algorithm."""
         return self.name.upper()
 
     @property
     def ranks(self) -> int:
-        """The processes that train it together."""
+        """Number of processes that train this agent together."""
         return 1
 
     @property
@@ -106,7 +106,7 @@ class Saving(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array that decides the future of this agent."""
+        """Return every array that determines the future of this agent."""
 
     @abstractmethod
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
@@ -114,13 +114,13 @@ class Saving(ABC):
 
     @abstractmethod
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `arrays` gave, which was checked."""
+        """Load validated arrays returned by `arrays`."""
 
     def state(self, *, live: bool = False) -> State:
-        """Everything that decides the future: arrays and a document of plain values.
+        """Return the full state: arrays and a document of plain values.
 
-        With `live`, the rows of a memory may be those of the memory itself, for who is done with them before training
-        goes on: a checkpoint takes only the new ones of millions.
+        With `live`, replay buffer rows may be views of the buffer itself. Read them before training continues. A
+        checkpoint can then write only the new rows out of millions.
         """
         document = {
             "algorithm": self.name,
@@ -135,18 +135,24 @@ class Saving(ABC):
         if isinstance(self.source, DataSource):
             document["spaces"] = self.source.spaces
         arrays: dict[str, Any] = {**self.arrays(), **self.recent.arrays()}
-        if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # not a copy already
+        if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # a view of the buffer
             arrays[ROWS] = np.array(arrays[ROWS][:])
         return State(arrays, document)
 
     def save(self, path: str | Path, *, memory: bool = True, training: bool = True) -> Path:
-        """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it.
+        """Save the agent to one file, from which training can continue.
 
-        Missing directories are made. Without its `memory`, where it has one, the file is small; an agent loaded from it
-        begins with an empty one.
-        Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
+        With several ranks, only rank 0 writes.
 
-        Of several ranks that train an agent, the first one writes.
+        Args:
+            path: File to write; the suffix .safetensors is added if it has none. Missing directories are created.
+            memory: Whether to save the replay buffer, if there is one. Without it the file is small, and a loaded agent
+                starts with an empty buffer.
+            training: Whether to save what training needs. Without it the file is smallest: it has what was learned, but
+                no optimizers and no environment states.
+
+        Returns:
+            The path of the file.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
@@ -172,13 +178,27 @@ class Saving(ABC):
         allow_nan: bool = False,
         **changes: Any,
     ) -> Self:
-        """An agent from a file that `save` or a checkpoint wrote, or from a run: its directory or its name.
+        """Load an agent from a file that `save` or a checkpoint wrote, or from a run.
 
-        Of a run it is the best model where there is one, as `velocirl evaluate` takes it, and of a table the newest;
-        `best=False` is the newest, from which training goes on. Give `env` where the environment is your own. `changes`
-        replace settings: `device="cpu"`, `params={...}`, or `network=MyModule()` where the network is your own.
-        Without its `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are
-        not finite are refused, unless you `allow_nan`.
+        Of a run, the best model is loaded if there is one, as in `velocirl evaluate`; for tabular algorithms the
+        newest.
+
+        Args:
+            path: File, or a run: its directory or its name.
+            env: Environment, if it is your own or differs from the saved one.
+            memory: Whether to load the replay buffer. Without it, an agent starts with an empty buffer: enough to let
+                it act.
+            best: Whether to load a run's best model; False loads the newest, from which training continues.
+            allow_nan: Accept parameters that are not finite, which are rejected otherwise.
+            **changes: Settings to replace: `device="cpu"`, `params={...}`, or `network=MyModule()` if the network is
+                your own.
+
+        Returns:
+            The agent.
+
+        Raises:
+            ValueError: If the file holds another algorithm, does not fit this version or `env`, or if its environment
+                is not known here and `env` is missing.
         """
         state, name, run = find_model(path, best=best, memory=memory)
         if run is not None and best is None and not algorithm_from(run.description.algorithm).best_is_best:
@@ -202,13 +222,27 @@ class Saving(ABC):
         allow_nan: bool = False,
         **changes: Any,
     ) -> Self:
-        """An agent as it was when `state` was taken; what such a state cannot be is refused before it is followed."""
+        """Create the agent that a state describes.
+
+        Args:
+            state: State returned by `state`; it is validated before it is used.
+            env: Environment, if it is your own or differs from the saved one.
+            name: Name of the state in error messages.
+            allow_nan: Accept parameters that are not finite.
+            **changes: Settings to replace.
+
+        Returns:
+            The agent, as it was when `state` was taken.
+
+        Raises:
+            ValueError: If the state is invalid, of another algorithm, or does not fit `env`.
+        """
         try:
             document = msgspec.convert(state.document, Document)
             kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            # Copies of a native environment get other parameters once they are where they were.
+            # Native environments get other parameters only after their states are restored.
             later = {}
             if not document.environment.startswith(GYMNASIUM):
                 later = {name: changes.pop(name) for name in ("params", "scenario") if name in changes}
@@ -236,7 +270,7 @@ class Saving(ABC):
         return agent
 
     def restore(self, state: State, name: str, *, allow_nan: bool = False) -> None:
-        """Be where an agent with the same settings was when `state` was taken; what it cannot be is refused."""
+        """Restore a state of an agent with the same settings; raises if the state is invalid for this agent."""
         if self._learner is not None:
             raise ValueError(f"{self.label} is prepared for training already: create a new agent")
         document = msgspec.convert(state.document, Document)
@@ -257,12 +291,12 @@ class Saving(ABC):
             document.ranks,
             goal,
         )
-        if "recent.returns" in arrays:  # else they are of another environment
+        if "recent.returns" in arrays:  # else the episodes are of another environment
             self.recent.load(arrays)
         self.load_arrays(arrays)
 
     def names_of_learned(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:  # noqa: ARG002 - of those that have more
-        """Return the names of the arrays that belong to what was learned, and to no episode or copy."""
+        """Return the names of learned arrays: everything except the state of episodes and environments."""
         return set(self.specs({}))
 
 
@@ -274,7 +308,7 @@ def _environment_of(document: Document, name: str) -> Any:
 
 
 def algorithm_from(name: str) -> type[Agent]:
-    """The algorithm of a name, in any case."""
+    """Return the algorithm of a name, ignoring case."""
     if str(name).lower() not in map(str.lower, ALGORITHMS):
         importlib.import_module(ROOM).load_algorithms()
     found = {known.lower(): kind for known, kind in ALGORITHMS.items()}

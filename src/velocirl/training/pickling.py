@@ -1,4 +1,4 @@
-"""Pickles of agents: the arrays and settings that a saved file holds, and the environment that the agent was given."""
+"""Pickling of agents: the arrays and settings of a saved file, and the environment as the user passed it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def reduced(agent: Agent) -> tuple[Callable[..., Agent], tuple[Any, ...]]:
     """Reduce an agent to its state, for pickle and `copy.deepcopy`.
 
-    Functions of a script or a notebook travel with it, as cloudpickle sends them. Raises `PicklingError` for an
-    environment that was given as an object: it may hold a window, a socket or a simulator.
+    Functions of a script or a notebook are included, by cloudpickle. Raises `PicklingError` for an environment that was
+    passed as an object: it may hold a window, a socket or a simulator.
     """
     given, state = agent.source.given, agent.state()
     if isinstance(given, (gymnasium.Env, VectorEnv)) or is_vec_env(given):
@@ -41,7 +41,7 @@ def reduced(agent: Agent) -> tuple[Callable[..., Agent], tuple[Any, ...]]:
 def restored(
     kind: type[Agent], arrays: dict[str, Any], document: dict[str, Any], metrics: dict[str, Any], parts: bytes
 ) -> Agent:
-    """Make the agent again from what `reduced` gave."""
+    """Recreate an agent from the output of `reduced`."""
     given, modules = cloudpickle.loads(parts)
     agent = kind.from_state(State(arrays, document), given, "the pickle", allow_nan=True, **modules)
     agent.metrics = metrics

@@ -1,4 +1,4 @@
-"""Who is told of a training: what a user gave, the run that is kept, and the display of whoever looks."""
+"""Listeners of a training: the user's callbacks, the run's recorder and the display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from velocirl.training.persistence import Goal
     from velocirl.training.running import Recording
 
-PATIENCE = 2.0  # seconds; of what is over sooner nothing is shown
+PATIENCE = 2.0  # seconds; shorter trainings show nothing
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def presented(
     exist: str,
     checkpoint_every: int | None,
 ) -> Iterator[list[Callback]]:
-    """Give all who are told of a training, in their order, while it lasts."""
+    """Yield all listeners of a training, in calling order, and close them afterwards."""
     with ExitStack() as held:
         recording = None
         if run_dir is not None:
-            from velocirl.training.running import kept_in  # which most trainings do without
+            from velocirl.training.running import kept_in  # imported here: most trainings do not need it
 
             recording = held.enter_context(kept_in(run_dir, agent, goal, callbacks, checkpoint_every, exist))
         elif checkpoint_every is not None:
@@ -50,13 +50,13 @@ def presented(
 
 
 def wanted(progress: bool | None) -> bool:
-    """Whether training is shown: where somebody looks, unless it was said otherwise."""
+    """Return whether progress is shown: `progress` if given, else whether a terminal or notebook displays it."""
     seen = in_notebook() or in_terminal() or started_by_notebook()
     return is_free() and seen if progress is None else progress
 
 
 def make_display(recording: Recording | None) -> Watcher:
-    """What shows training here: in a notebook, in a terminal, or line by line."""
+    """Return the display for this process: in a notebook, in a terminal, or line by line."""
     given = {}
     if recording is not None:
         from velocirl.training.outcome import ending

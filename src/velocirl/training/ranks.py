@@ -1,9 +1,9 @@
-"""Several ranks that train one agent: they begin alike, agree on when to stop, and the first one speaks for all.
+"""Training of one agent by several ranks: start from the same state, agree on when to stop, save on rank 0.
 
-The first rank has the callbacks, the run and the display. Whenever it needs what all ranks have (for a checkpoint), the
-others are waiting in `Company.meet` and give their parts, so that a saved agent is the same thing however many
-processes trained it (see `program.sharing`). Of a memory they give the stretches that the first one asks for: a
-checkpoint wants those that are new.
+Rank 0 has the callbacks, the run and the display. When it needs the state of all ranks (for a checkpoint), the other
+ranks are waiting in `Company.meet` and send their parts. A saved agent therefore does not depend on the number of
+processes that trained it (see `program.sharing`). Of a replay buffer, ranks send only the range of steps that rank 0
+requests: a checkpoint needs only the new ones.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from velocirl.version import __version__
 if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent
 
-# What the first rank says where it wants the others' parts instead of meeting them: of all arrays but the rows of a
-# memory, or of so many steps of those.
+# Requests of rank 0 in place of a sync: all arrays except replay buffer rows,
+# or a range of steps of these rows.
 STATE, STRETCH = 1.0, 2.0
-ASKED, FIRST, STOP, STOPPING, WORDS = range(5)  # the places of what is said
+ASKED, FIRST, STOP, STOPPING, WORDS = range(5)  # indices into the vector that ranks sum
 SIGNALS = StopSignals.SIGNALS
-WAITING = "waiting/"  # before the names of arrays that wait until training begins
+WAITING = "waiting/"  # prefix of arrays that are kept until training is prepared
 
 
 def company_of(agent: DeepAgent) -> Company | None:
-    """The ranks that train an agent together; None where there is one process."""
+    """Return the ranks that train an agent together; None with a single process."""
     launch = launch_of(agent.config.runtime)
     if launch.size == 1:
         return None
@@ -69,22 +69,22 @@ def company_of(agent: DeepAgent) -> Company | None:
 
 
 class Company:
-    """The ranks of one agent, as one of them."""
+    """Ranks that train one agent, seen from one of them."""
 
     def __init__(self, agent: DeepAgent, ranks: WatchedRanks) -> None:
         self.agent, self.ranks = agent, ranks
-        self.begun = False  # alike
-        self._meeting = False  # while training lasts, the others answer
-        self._agreed = False  # to stop before the goal
-        self._together: dict[str, Any] | None = None  # what all learners had when training ended
-        self._rows: Any = None  # of this rank's memory, when they were last asked for
-        self._dealt: NDArray[Any] | None = None  # those that it goes on from
+        self.begun = False  # whether all ranks have started from the same state
+        self._meeting = False  # during training, the other ranks respond to requests
+        self._agreed = False  # ranks agreed to stop before the goal
+        self._together: dict[str, Any] | None = None  # merged state of all learners when training ended
+        self._rows: Any = None  # this rank's replay buffer rows at the last gathering
+        self._dealt: NDArray[Any] | None = None  # this rank's shard of loaded replay buffer rows
 
     @contextmanager
     def conducted(self, total_steps: int | None) -> Iterator[bool]:
-        """Train while this context lasts, all ranks at once; says whether this is the first one, which leads.
+        """Train in this context, on all ranks at once; yields whether this is rank 0, which leads.
 
-        A rank that fails ends the whole job: the others would wait for it.
+        A failing rank ends the whole job: the others would wait for it forever.
         """
         try:
             self.begin(total_steps)
@@ -102,10 +102,10 @@ class Company:
             self._meeting = False
 
     def begin(self, total_steps: int | None = None) -> None:
-        """The seed, progress and arrays of the first rank become those of all; settings must be the same already."""
+        """Broadcast seed, progress and arrays from rank 0; settings must already match."""
         ranks = self.ranks
         ranks.assemble(LIMIT)
-        own = parse_json(strict_json(self._settings(total_steps)))  # as it is when it has travelled
+        own = parse_json(strict_json(self._settings(total_steps)))  # in the form it has after transfer
         rows = (self.agent._waiting or {}).get(ROWS)
         data = None if ranks.rank else b"".join(state_parts(self._arrays(), {**self._progress(), "settings": own}))
         said = state_from(ranks.broadcast(data))
@@ -122,20 +122,20 @@ class Company:
         self.begun = True
 
     def meet(self, signals: StopSignals) -> bool:
-        """Before an iteration: whether all ranks stop here, as a callback of the first or a signal to any asks."""
+        """Sync before an iteration; returns whether all ranks stop, by rank 0's callback or a signal to any rank."""
         stopping, received = self._hear(self.agent.stopping is not None, signals.received)
         if stopping and self.agent.stopping is None:
             self.agent.stopping = "a callback stopped it"
-        if received is not None:  # else one may have come to this rank meanwhile, of which all hear next time
+        if received is not None:  # else a signal that arrived meanwhile is kept for the next sync
             signals.received = received
         self._agreed = stopping or received is not None
         self.ranks.work()
         return self._agreed
 
     def state(self) -> dict[str, Any]:
-        """What the learners of all ranks have, as one learner of all copies would have it; for the first rank.
+        """Return the state of all ranks' learners, merged as if one learner had all environments; on rank 0 only.
 
-        The rows of a memory are fetched when they are asked for, which has to be before training goes on.
+        Replay buffer rows are fetched when they are read, which must happen before training continues.
         """
         if not self._meeting and self._together is not None:
             return self._together
@@ -150,13 +150,13 @@ class Company:
         return together
 
     def own_part(self, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """What of such a state belongs to this rank."""
+        """Return this rank's shard of a merged state."""
         dealt = {name: array for name, array in state.items() if name != ROWS}
         own = self._sharing.own(dealt, self.ranks.rank)
         return own if self._dealt is None else {**own, ROWS: self._dealt}
 
     def _end(self) -> None:
-        """Answer the first rank until it is done; it keeps what all have, so that the agent can be saved later."""
+        """Respond to rank 0 until it is done; rank 0 keeps the merged state, so that the agent can be saved later."""
         self._hear(False, None)
         self._meeting = False
         if self.agent._learner is not None:
@@ -168,7 +168,7 @@ class Company:
             self._together = together if self.ranks.rank == 0 else None
 
     def _hear(self, stopping: bool, received: Any) -> tuple[bool, Any]:
-        """Say whether this rank would stop; what all have said. Meanwhile the first rank may ask for parts."""
+        """Return whether any rank stops, and the signal received; serves rank 0's requests for arrays meanwhile."""
         while True:
             said = self._say(0, 0, 0, stopping, *(received == one for one in SIGNALS))
             if said[ASKED] == STATE:
@@ -180,14 +180,14 @@ class Company:
                 return said[STOPPING] > 0, next((one for one, count in counts if count), None)
 
     def _say(self, *words: float) -> NDArray[np.float64]:
-        """What all ranks have said, of which this one says so much."""
+        """Return the sum over all ranks of `words`, padded with zeros."""
         said = np.zeros(WORDS + len(SIGNALS))
         said[: len(words)] = words
         self.ranks.sum(said)
         return said
 
     def _gather(self) -> dict[str, Any]:
-        """The learners' arrays of all ranks put together, for the first one; of a memory, no rows."""
+        """Return the merged learner arrays on rank 0, with no replay buffer rows; other ranks send theirs."""
         own, sharing = self.agent.learner.state(), self._sharing
         self._rows = own.pop(ROWS, None)
         shared = {name: array for name, array in own.items() if not sharing.is_shared_out(name)}
@@ -202,7 +202,7 @@ class Company:
 
     @property
     def _sharing(self) -> Sharing:
-        """Who has what of the learners' arrays."""
+        """Sharding of the learners' arrays."""
         return self.agent.learner.sharing
 
     @property
@@ -215,20 +215,20 @@ class Company:
         return stop - first
 
     def _fetch(self, first: int, stop: int) -> NDArray[Any]:
-        """The rows of some steps of all copies, for the first rank, while the others wait."""
+        """Return the rows of some steps of all environments, on rank 0 while the other ranks wait."""
         if not self._meeting:
             raise ValueError("the rows of a memory that ranks share are fetched before training goes on: save earlier")
         self._say(STRETCH, first, stop)
         return self._give(first, stop)
 
     def _give(self, first: int, stop: int) -> NDArray[Any]:
-        """Give this rank's rows of some steps to the first one, which puts those of all together."""
+        """Send this rank's rows of some steps to rank 0, which returns the rows of all ranks in order."""
         own = np.ascontiguousarray(self._rows[first * self._own_copies : stop * self._own_copies])
         told = [np.frombuffer(data, own.dtype) for data in self.ranks.gather(own.tobytes())]
         return self._sharing.interleaved(told) if told else own[:0]
 
     def _deal(self, rows: Any) -> NDArray[Any]:
-        """Share out the rows of a memory that the first rank has loaded; gives those of this one."""
+        """Distribute the replay buffer rows that rank 0 has loaded; returns this rank's shard."""
         config, ranks, waiting = self.agent.config, self.ranks, self.agent._waiting
         assert waiting is not None  # noqa: S101 - it is what a rank goes on from
         if GROUP in waiting or "memory.edges" in waiting:
@@ -246,7 +246,7 @@ class Company:
         return one_after_the_other(own)
 
     def _settings(self, total_steps: int | None) -> dict[str, Any]:
-        """What has to be the same on all ranks before they begin."""
+        """Return everything that must be equal on all ranks before they start."""
         agent = self.agent
         config = {name: value for name, value in as_plain(agent.config).items() if name != "seed"}
         named = {"velocirl": __version__, "algorithm": agent.name, "environment": agent.source.id}
@@ -254,7 +254,7 @@ class Company:
         functions = [task.act.function, *(call.function for call in task.program.calls)]
         if native is not None:
             functions += [native.reset, native.step, native.observe]
-        code = fingerprint(*functions)[:16]  # with the versions of what compiles it
+        code = fingerprint(*functions)[:16]  # includes the versions of the compiler
         return {**named, **agent.source.signature(), **config, "total_steps": total_steps, "code": code}
 
     def _progress(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class Company:
         agent = self.agent
         waiting = {f"{WAITING}{name}": array for name, array in (agent._waiting or {}).items()}
         if (rows := waiting.get(WAITING + ROWS)) is not None:
-            waiting[WAITING + ROWS] = rows[:0]  # they are dealt out
+            waiting[WAITING + ROWS] = rows[:0]  # rows are distributed separately
         return {**agent.policy_arrays(), **agent.own_arrays(), **waiting}
 
     def _adopt(self, arrays: Mapping[str, NDArray[Any]], said: Mapping[str, Any]) -> None:
@@ -281,7 +281,7 @@ class Company:
         agent._waiting = waiting or None
 
     def _fail(self, error: BaseException) -> None:
-        """Say what ended this rank, and end the others."""
+        """Print the error that ended this rank, and end the other ranks."""
         who = f"rank {self.ranks.rank} of {self.ranks.size}"
         if isinstance(error, (LaunchError, LostRankError)):
             text, code = str(error), 2 if isinstance(error, LaunchError) else 1

@@ -1,4 +1,4 @@
-"""Agents trained as runs: the directory that a training leaves, and who writes what into it."""
+"""Runs of agents: the directory of a training and the callbacks that write it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from velocirl.training.settings.config import as_plain
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-CHECKPOINTS = 10  # in a run, unless it is said how often
+CHECKPOINTS = 10  # default number of checkpoints of a run
 CRASHED = (
     "\nerror: the run crashed in compiled code, where no index is tested. Start it anew with --check, or go on from its"
     " last checkpoint with `velocirl resume {} --check`: that tests every index, and names the line of a wrong one\n"
@@ -43,16 +43,16 @@ CRASHED = (
 
 
 class Recording(NamedTuple):
-    """Who is told of the training of a run."""
+    """Recorders of a run."""
 
     run: Run
     callbacks: list[Callback]  # the recorder and the heartbeat
-    publisher: RunPublisher  # which stands behind everybody else
+    publisher: RunPublisher  # called after all other callbacks
     resources: ResourceReader
 
 
 def new_run(agent: Agent, directory: str | Path | None, plan: Plan, environment: str) -> Run:
-    """A new run of an agent; `environment` is as one writes it on a command line."""
+    """Create the run of an agent; `environment` is written as on the command line."""
     config = as_plain(agent.config)
     run = create_run(
         directory, agent.source.id, agent.name, config, config.get("seed") or 0, plan=plan, **_machinery(config)
@@ -62,7 +62,7 @@ def new_run(agent: Agent, directory: str | Path | None, plan: Plan, environment:
 
 
 def asked_by(plan: Plan) -> list[Callback]:
-    """What a plan asks for between iterations."""
+    """Return the callbacks that a plan asks for."""
     callbacks: list[Callback] = []
     if plan.evaluate_every is not None:
         callbacks.append(Evaluate(plan.evaluate_every))
@@ -78,7 +78,7 @@ def recorders(
     on_row: Callable[[Row], None] | None = None,
     heartbeat_every: float = EVERY,
 ) -> tuple[RunRecorder, Heartbeat]:
-    """Who writes down how the training of a run goes."""
+    """Return the callbacks that record a run."""
     plan = run.description.plan
     assert plan is not None  # noqa: S101 - every run that is trained has one
     recorder = RunRecorder(run, plan.checkpoint_every, evaluated=plan.evaluate_every is not None, on_row=on_row)
@@ -87,7 +87,7 @@ def recorders(
 
 @contextmanager
 def recorded(agent: Agent, run: Run, on_row: Callable[[Row], None] | None = None) -> Iterator[Recording]:
-    """Train the agent of a run while this context lasts, and let the run say how that ended. The caller holds it."""
+    """Record the training of an agent in this context, including how it ends. The caller holds the run."""
     resources = ResourceReader()
     recorder, heartbeat = recorders(run, resources, on_row=on_row)
     tested = agent.source.check or agent.source.native is None
@@ -95,7 +95,7 @@ def recorded(agent: Agent, run: Run, on_row: Callable[[Row], None] | None = None
         with nullcontext() if tested else said_on_crash(CRASHED.format(run.path)):
             yield Recording(run, [recorder, heartbeat], RunPublisher(recorder), resources)
     except BaseException as error:
-        if run.description.status == "running":  # it ended before training began
+        if run.description.status == "running":  # training failed before it started
             recorder.fail(agent, error)
         raise
     finally:
@@ -111,10 +111,10 @@ def kept_in(
     checkpoint_every: int | None,
     exist: str = NEXT,
 ) -> Iterator[Recording]:
-    """Train an agent on its way to a goal as the run in a directory: a new one, or one that is where the agent is.
+    """Train an agent toward a goal as the run in a directory: a new run, or the one that is at the agent's step.
 
-    What `Evaluate` and `StopOnReward` among the callbacks ask for becomes a part of the plan, so that
-    `velocirl resume` does it too; other callbacks it cannot know.
+    `Evaluate` and `StopOnReward` among the callbacks become part of the plan, so that `velocirl resume` restores them.
+    It cannot restore other callbacks.
     """
     if checkpoint_every is not None:
         checkpoint_every = require_count("checkpoint_every", checkpoint_every, STEPS)
@@ -126,7 +126,7 @@ def kept_in(
         return Plan(
             total_steps=goal.stop,
             checkpoint_every=checkpoint_every or every,
-            # Who goes on without evaluations keeps the best model of those before.
+            # Without evaluations, the best model of the earlier ones is kept.
             evaluate_every=_first(_evaluates, callbacks) or (before.evaluate_every if before else None),
             target_return=_first(_target, callbacks),
             environment_file=file,
@@ -146,9 +146,9 @@ def held_run(
     exist: str,
     told: Callable[[Path, Path], None] = tell_next,
 ) -> Iterator[Run]:
-    """Hold the run that an agent is trained as: a new one as `exist` asks, or the one that is where the agent is.
+    """Hold the run that an agent is trained as: a new one as `exist` asks, or the one that is at the agent's step.
 
-    `plan` makes the plan of the one that there was, or of none.
+    `plan` makes the new plan from the existing run's plan, or from None.
     """
     run = None if directory is None else _run_of(agent, Path(directory).expanduser().resolve(), exist)
     if run is None:
@@ -159,7 +159,7 @@ def held_run(
             yield run
         return
     with run.hold():
-        if (odds := at_odds(run, agent)) is not None:  # another process trained it meanwhile
+        if (odds := at_odds(run, agent)) is not None:  # another process has trained it meanwhile
             raise RunExistsError(odds)
         config = as_plain(agent.config)
         run.describe(plan=plan(run.description.plan), config=config, **_machinery(config))
@@ -169,7 +169,7 @@ def held_run(
 
 
 def _run_of(agent: Agent, path: Path, exist: str) -> Run | None:
-    """The run with which an agent goes on: in a directory, or in the next one, if it was trained there before."""
+    """Return the run that an agent continues: in `path`, or in the numbered directory where it was trained before."""
     before = agent.run_dir
     places = [*([before] if before is not None and is_numbered(before, path) else []), path]
     if exist == "resume":
@@ -187,9 +187,9 @@ def go_on(
     default: int | None = None,
     told: Callable[[str], None] = tell,
 ) -> None:
-    """Let an agent that has learnt nothing yet be where the run in a directory is, and set its goal as `resume` does.
+    """Restore an untrained agent from the run in a directory, and set its goal as `resume` does.
 
-    `total_steps` counts from the beginning of the run. Where there is no run, one will begin there, of `default` steps.
+    `total_steps` counts from the beginning of the run. If there is no run, a run of `default` steps will start there.
     """
     path = Path(directory).expanduser().resolve()
     if is_group(path):
@@ -220,7 +220,7 @@ def go_on(
 
 
 def _be_where(run: Run, agent: Agent, told: Callable[[str], None]) -> None:
-    """Let an agent be as the newest checkpoint of a run has it, where it has the settings of that run."""
+    """Restore an agent from the newest checkpoint of a run, if the agent has the run's settings."""
     seeds = {run.description.seed, agent.seed} if "seed" in agent.given else set()
     other = other_setting(msgspec.to_builtins(run.description), agent)
     if len(seeds) > 1 or (other is not None and other[0] in ("algorithm", "environment")):
@@ -241,29 +241,29 @@ def _be_where(run: Run, agent: Agent, told: Callable[[str], None]) -> None:
 
 
 def file_of(environment: Environment | None) -> tuple[str | None, str | None]:
-    """The file that defines an environment of one's own, and its SHA-256, where a command can import it again.
+    """Return the file that defines a user's environment and its SHA-256, if a command can import it again.
 
-    A script is not such a file, since to import it is to run it, nor is a notebook.
+    Scripts and notebooks are excluded: importing them would run them.
     """
     name = "__main__" if environment is None else environment.source
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     if name == "__main__" or name.startswith(f"{BUILT_IN}.") or not file or not file.endswith(".py"):
         return None, None
-    if not any(value is environment for value in vars(module).values()):  # only its functions are from there
+    if not any(value is environment for value in vars(module).values()):  # only its functions come from this module
         return None, None
     path = Path(file).resolve()
     return str(path), hashlib.sha256(read_plain(path)).hexdigest()
 
 
 def at_odds(run: Run, agent: Agent) -> str | None:
-    """Return why an agent is not where a run is, and what to do: figures and checkpoints are of one training."""
+    """Return why an agent is not at a run's step, and what to do: metrics and checkpoints belong to one training."""
     description, path = run.description, str(run.path)
     if (description.algorithm, description.environment, description.seed) != (agent.name, agent.source.id, agent.seed):
         return _another(run, agent)
     steps = max(run.checkpoints().steps(), default=0)
     rows = agent.state(live=True).arrays.get(ROWS)
-    forgetful = agent.steps > 0 and rows is not None and len(rows) == 0  # a best model has no memory
+    forgetful = agent.steps > 0 and rows is not None and len(rows) == 0  # best models have no replay buffer
     if steps == agent.steps and not forgetful:
         return None
     where = "without its memory" if steps == agent.steps else f"at step {agent.steps:,}"
@@ -283,7 +283,7 @@ def _another(run: Run, agent: Agent) -> str:
 
 
 def _first(ask: Callable[[Callback], Any], callbacks: Sequence[Callback]) -> Any:
-    """What the first of the callbacks says that says something."""
+    """Return the first result of `ask` over the callbacks that is not None."""
     return next((said for one in callbacks if (said := ask(one)) is not None), None)
 
 
@@ -292,7 +292,7 @@ def _evaluates(callback: Callback) -> int | None:
 
 
 def _target(callback: Callback) -> float | None:
-    """The mean return at which a callback ends training, where that is what it does."""
+    """Return the mean return at which a callback ends training, or None."""
     if not isinstance(callback, StopOnReward) or callback.metric != RETURN or not math.isfinite(callback.threshold):
         return None
     return float(callback.threshold)

@@ -1,4 +1,4 @@
-"""Saved agents: what they name and do not bring, and whether they are of the same training as an agent."""
+"""Validation of saved agents: their environment and files, and whether they belong to an agent's training."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from velocirl.vector.given import GIVEN
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-FREE = {"seed", "device", "threads"}  # settings that do not make another training
-RECORDED = "data:"  # how the name of an environment begins of which only recorded data is known
+FREE = {"seed", "device", "threads"}  # settings that may differ within one training
+RECORDED = "data:"  # name prefix of environments known only from recorded data
 
 
 def named_environment(environment: str, file: str) -> str:
-    """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""
+    """Return the environment that a file names; raises if that would import a module, as loading executes nothing."""
     if str(environment).startswith(GIVEN):
         raise ValueError(
             f"{file} was trained in an environment that was given as an object, {environment.removeprefix(GIVEN)!r}:"
@@ -36,7 +36,7 @@ def named_environment(environment: str, file: str) -> str:
 
 
 def require_known(environment: str, model: str, run: Run | None) -> None:
-    """Refuse what was trained in an environment that nobody has defined here: no file holds code."""
+    """Raise if an agent was trained in an environment that is not registered here: files hold no code."""
     if ":" in environment or environment in registry.list_envs():
         return
     plan = None if run is None else run.description.plan
@@ -48,7 +48,7 @@ def require_known(environment: str, model: str, run: Run | None) -> None:
 
 
 def unasked_file(buffer_file: str | None, state: State, name: str) -> None:
-    """The file of a memory that nobody asked for: none, as a path that stands in a file is not opened for that."""
+    """Return None: a buffer file named in a saved file is never opened unasked. Raises if the file has buffer rows."""
     if buffer_file is not None and len(state.arrays.get(ROWS, ())):
         raise ValueError(
             f"{name} wants its memory in the file {buffer_file}: give buffer_file={buffer_file!r} if it may be made or"
@@ -57,9 +57,9 @@ def unasked_file(buffer_file: str | None, state: State, name: str) -> None:
 
 
 def other_setting(document: Mapping[str, Any], agent: Agent) -> tuple[str, Any, Any] | None:
-    """Return the first setting in which a saved agent is of another training: its name, what is saved, the agent's.
+    """Return the first setting in which a saved agent differs from an agent: name, saved value, the agent's value.
 
-    `document` has algorithm, environment and config, as that of a state or the description of a run; the seed and the
+    `document` has algorithm, environment and config, like a state's document or a run's description. The seed and the
     machine do not count.
     """
     theirs = {name: document.get(name) for name in ("algorithm", "environment")}

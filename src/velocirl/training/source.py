@@ -1,4 +1,4 @@
-"""Where an agent's experience comes from: an environment's name and spaces, and how to make copies of it."""
+"""Source of an agent's experience: the environment's name and spaces, and how to create instances of it."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from velocirl.vector.preprocessing.switches import Preprocess, switches_from, te
 from velocirl.vector.preprocessing.wrappers import Atari, preprocessed
 from velocirl.vector.vec_env import Normalized, is_vec_env, opened, without_monitor
 
-WORKERS_TAKE = 200e-6  # seconds of a step of all copies until worker processes know of it, and have been heard
-WORTH = 1.4  # times as fast they must be: they take memory, and cores from others
+WORKERS_TAKE = 200e-6  # seconds per vector step to command worker processes and receive results
+WORTH = 1.4  # minimum speedup by worker processes: they cost memory, and cores of other programs
 
-# An id, a compiled environment, one of Gymnasium's objects, what makes one, several of those, or a ready vector.
+# An id, a compiled or Gymnasium environment, a function that makes one, a list of these, or a vector environment.
 Given = str | Environment | gymnasium.Env | Making | Sequence[Any] | VectorEnv
 
 
 class Source:
-    """An environment that an agent is for: compiled, or one that steps in Python."""
+    """Environment of an agent: compiled, or one in Python."""
 
-    normalized: Normalized | None = None  # what a VecNormalize around it does
+    normalized: Normalized | None = None  # settings and statistics of a VecNormalize around it
 
     def __init__(
         self,
@@ -62,24 +62,24 @@ class Source:
         preprocess: Preprocess | None = None,
         scenario: str | None = None,
     ) -> None:
-        """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
+        """Find the environment; `frames` are `skip` and `stack` where given, see `Environment`."""
         self.scenario = scenario
         self.given = environment
         if is_vec_env(environment):
             environment, self.normalized = opened(environment)
         elif isinstance(environment, gymnasium.Env):
             environment = without_monitor(environment)
-        self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
-        self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
+        self.asked = None if preprocess is None else switches_from(preprocess)  # image preprocessing to be done here
+        self.preprocess = self.asked  # all preprocessing, including the one by given environments
         self.params = self.own_params = dict(params or {})
         self.frames = {name: value for name, value in (frames or {}).items() if value is not None}
         self.check = False
         self.native: Environment | None = None
-        self.num_envs: int | None = None  # where copies were given, and not only what they are made of
-        self.ready: HostInterface | None = None  # copies that somebody made
-        self.time_limit: int | None = None  # steps after which an episode is truncated, where that is known
-        self.own_threads = False  # whether copies step on threads that are not ours
-        self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
+        self.num_envs: int | None = None  # set if environments were given, not only a way to make them
+        self.ready: HostInterface | None = None  # vector environment given by the user
+        self.time_limit: int | None = None  # steps after which episodes are truncated, if known
+        self.own_threads = False  # whether environments step on third-party threads
+        self.makers: str | Makers = ""  # maker of further environments in Python
         if isinstance(environment, (str, Environment)):
             self._find(environment)
         elif (compiled := compiled_parts(environment)) is not None:
@@ -102,7 +102,7 @@ class Source:
             own, self.params = self.params, params_in(self.native, scenario, self.params)
             self.native = with_draws(with_frames(self.native, **self.frames), self.params)
             self.params = known_params(self.native, self.params)
-            self.own_params = {name: self.params[name] for name in own}  # without those of the scenario
+            self.own_params = {name: self.params[name] for name in own}  # without the scenario's params
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
             self.time_limit = self.native.max_steps
@@ -116,72 +116,72 @@ class Source:
             )
 
     def operated(self, params: Mapping[str, Any], scenario: str | None) -> Source:
-        """The same environment with these parameters, in a scenario."""
+        """Return a source with these parameters, in a scenario."""
         source = Source(self.given, params, self.frames, self.asked, scenario)
         source.check = self.check
         return source
 
     def params_of(self, copies: Any) -> Params:
-        """The parameters of some copies, by their numbers."""
+        """Return the parameters of some environments, by index."""
         return of_copies(self.native, self.params, np.asarray(copies))
 
     def params_for(self, count: int) -> Params:
-        """Parameters for so many copies that do not learn; they differ as those that do."""
+        """Return parameters for `count` environments outside of training, distributed as those in training."""
         return spread(self.native, self.params, count)
 
     def watch(self) -> None:
-        """Let copies test their indices from now on, see `engine.checking.checked`."""
+        """Turn on index checks, see `engine.checking.checked`."""
         if self.native is None:
             raise ValueError(f"{self.id} steps in Python, which tests every index anyway: leave check out")
         self.check = True
 
     def preset(self, algorithm: str) -> Mapping[str, Any] | None:
-        """The settings with which an algorithm is known to learn this environment; None without a preset."""
+        """Return the preset with which an algorithm learns this environment, or None."""
         return None if self.native is None else self.native.presets.get(algorithm)
 
     def settings(self) -> dict[str, Any]:
-        """What copies that were given say of an agent's configuration, where nobody says otherwise."""
+        """Return settings implied by given environments, used unless the user sets them."""
         copies = {} if self.num_envs is None else {"num_envs": self.num_envs}
         return copies if self.normalized is None else {**copies, **self.normalized.settings}
 
     def saved_params(self) -> Params:
-        """The parameters that belong into a configuration: those by which the environment can be made again."""
+        """Return the parameters to save in a configuration: the ones needed to create the environment again."""
         if self.native is not None:
             return self.own_params
         return self.params if isinstance(self.given, str) else {}
 
     def require_count(self, num_envs: int | None) -> None:
-        """Refuse another number of copies than there are."""
+        """Raise if `num_envs` differs from the number of given environments."""
         if self.native is None and self.num_envs not in (None, num_envs):
             raise ValueError(f"num_envs={num_envs}, and the environments given are {self.num_envs}: leave num_envs out")
 
     @property
     def stack(self) -> int:
-        """How many frames an observation has, the oldest first: in an episode's beginning its first one is repeated."""
+        """Number of stacked frames of an observation, oldest first; an episode starts by repeating its first frame."""
         if self.native is not None:
             return self.native.stack
         return 1 if self.preprocess is None else self.preprocess.stack
 
     @property
     def frame(self) -> gymnasium.Space[Any]:
-        """The space of one of these frames."""
+        """Space of a single frame."""
         return frame_of(self.observation_space, self.stack)
 
     @property
     def tensors_on(self) -> str | None:
-        """The kind of device where the observations of copies that were given are tensors: "cpu" or "cuda"."""
+        """Device kind of given environments' observations if they are tensors: "cpu" or "cuda"; None otherwise."""
         return getattr(self.ready, "tensors_on", None)
 
     @property
     def stored(self) -> Frames | None:
-        """How observations of bytes are stored, frame by frame; None where they are no bytes."""
+        """Frame storage of uint8 observations; None for other observations."""
         space = self.observation_space
         if not isinstance(space, Box) or space.dtype != np.uint8:
             return None
         return Frames(self.stack, prod(space.shape) // self.stack)
 
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None, first: int = 0) -> VectorEnv:
-        """Copies to learn from; of those that several processes share, some from the number `first` on."""
+        """Create the training environments; a process that has a shard of them starts with index `first`."""
         if self.native is not None:
             self.refuse_workers(workers)
             params = self.params_of(range(first, first + num_envs))
@@ -193,15 +193,18 @@ class Source:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
-        workers = workers and min(workers, num_envs)  # of which a process may have fewer than there are in all
+        workers = workers and min(workers, num_envs)  # a process may have fewer environments than workers
         options = {"seed": copy_seeds(seed, first + num_envs)[first:], "copy": False, **self.made_with}
         if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
-            with suppress(Exception):  # what cannot be had in other processes steps in this one
+            with suppress(Exception):  # environments that fail in other processes step in this one
                 return make_host(self.makers, num_envs, worthwhile, **options)
         return make_host(self.makers, num_envs, workers or None, **options)
 
     def warn_of_endless(self, steps: int) -> bool:
-        """Warn that no episode has ended in `steps` steps of each environment, unless a time limit is still to come."""
+        """Warn that no episode has ended in `steps` steps of each environment; returns whether it warned.
+
+        There is no warning while a time limit is still ahead.
+        """
         if steps < (self.time_limit or 0):
             return False
         advice = (
@@ -214,21 +217,21 @@ class Source:
         return True
 
     def refuse_parts(self, algorithm: str) -> None:
-        """Refuse actions of several parts, for an algorithm that has no head for them."""
+        """Raise for composite actions, in an algorithm that has no head for them."""
         if has_parts(self.action_space):
             raise ValueError(
                 f"{algorithm} takes actions of one part, and those of {self.id} are {self.action_space}: use PPO"
             )
 
     def refuse_workers(self, workers: int | None) -> None:
-        """Processes are of no use to a compiled environment, or to copies that are there."""
+        """Raise for worker processes of compiled or existing environments, which do not use any."""
         if workers:
             why = "is compiled and needs no workers" if self.native is not None else "steps as its maker chose"
             why = "steps on threads of ALE's own" if self.own_threads else why
             raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
     def make_evaluation(self, num_envs: int, seed: int | None, device: str = "cpu") -> VectorEnv:
-        """Copies to be evaluated in."""
+        """Create environments for evaluation."""
         if self.native is not None:
             params = self.params_for(num_envs)
             return make_vec(self.native, num_envs, seed=seed, device=device, params=params, check=self.check)
@@ -238,14 +241,14 @@ class Source:
         return make_host(self.makers, num_envs, None, seed=seeds, preprocess=self._whole, **self.params)
 
     def make_shown(self, render_mode: str | None) -> gymnasium.Env:
-        """One copy to be looked at."""
+        """Create one environment for viewing."""
         chosen = self.given if self.native is None else self.native
         if not isinstance(chosen, (str, Environment)):
             return self._shown_object(render_mode)
         return make(chosen, render_mode=render_mode, preprocess=self._whole, **self.params_for(1))
 
     def _shown_object(self, render_mode: str | None) -> gymnasium.Env:
-        """One copy of an environment that was given as an object, or of what makes it."""
+        """Create one environment for viewing, from a given object or the function that makes it."""
         makers: Any = self.makers
         maker = makers[0] if isinstance(makers, (list, tuple)) and makers else makers
         if not callable(maker):
@@ -261,7 +264,7 @@ class Source:
         return env if self._whole is None else preprocessed(env, switches=self._whole)
 
     def signature(self) -> dict[str, str]:
-        """What must be the same where a saved agent is loaded."""
+        """Return descriptions of the spaces, which must match when a saved agent is loaded."""
         return {"observation_space": _describe(self.observation_space), "action_space": _describe(self.action_space)}
 
     def _find(self, environment: str | Environment) -> None:
@@ -275,7 +278,7 @@ class Source:
             self.id = self.native.id
 
     def _take(self, environment: gymnasium.Env | Making | Sequence[Any]) -> None:
-        """Functions that make copies, or objects that are copied."""
+        """Use functions that make environments, or objects that are copied."""
         several = isinstance(environment, (list, tuple))
         if self.params and not callable(environment):
             raise ValueError("params are for environments that are made here: set them where you make yours")
@@ -285,7 +288,7 @@ class Source:
         self._look(make_host(self.makers, 1, None, **self.made_with))
 
     def _take_ready(self, envs: VectorEnv) -> None:
-        """Copies that are there; of those of Gymnasium's vectors more can be made, to evaluate."""
+        """Use an existing vector environment; if it is Gymnasium's, further environments can be made for evaluation."""
         if self.params:
             raise ValueError("params are for environments that are made here: set them where you make yours")
         if self.asked is not None:
@@ -293,9 +296,9 @@ class Source:
                 f"preprocess={text_of(self.asked)!r} is for what is made here, and a VectorEnv is made already:"
                 " give its id, what makes its environments, or make_vec(id, num_envs, preprocess=...)"
             )
-        if isinstance(envs, HostInterface):  # of our own, which knows what it was made of
+        if isinstance(envs, HostInterface):  # velocirl's own vector environment, which knows its makers
             self.makers, self.params, self.preprocess = envs.source or "", dict(envs.arguments), envs.preprocess
-        elif envs.unwrapped is envs:  # no wrapper around it that copies would lack
+        elif envs.unwrapped is envs:  # no wrapper that new environments would lack
             self.makers = list(getattr(envs, "env_fns", ()))
         ready = _same_step(envs)
         if isinstance(ready, GivenVectorEnv) and not ready.begins_singly():
@@ -306,7 +309,7 @@ class Source:
         self._look(self.ready, close=False)
 
     def _take_singly(self, envs: VectorEnv, ready: GivenVectorEnv) -> None:
-        """Copies like those that are there, where these cannot begin an episode while others go on."""
+        """Create environments like the given ones, which cannot reset single environments."""
         makers = single_makers(envs)
         if not makers:
             raise ready.disturbed()
@@ -320,11 +323,11 @@ class Source:
         )
 
     def _worthwhile_workers(self, num_envs: int) -> int:
-        """How many processes to share out copies that nobody gave any: none where a step is too short for that.
+        """Return the number of worker processes to use by default; 0 if steps are too short for them.
 
-        Results are the same. Functions that make an environment stay here: they may count on it.
+        Results do not depend on it. Functions that make an environment stay in this process: they may rely on it.
         """
-        # Whoever starts many trainings at once gives each a number of threads, as `velocirl train --seeds` does.
+        # Launchers of many trainings, such as `velocirl train --seeds`, set the threads of each by this variable.
         said = os.environ.get("OMP_NUM_THREADS", "")
         workers = min(available_cores(), num_envs, int(said) if said.isdecimal() else num_envs)
         if workers <= 1 or self.masked or self.own_threads or os.name != "posix" or not isinstance(self.given, str):
@@ -334,16 +337,16 @@ class Source:
 
     @property
     def made_with(self) -> Params:
-        """What copies to learn from are made with."""
+        """Arguments with which training environments are created."""
         return {"preprocess": self.preprocess, **self.params}
 
     @property
     def _whole(self) -> Atari | None:
-        """What is done to pictures where an agent is judged, or looked at."""
+        """Image preprocessing for evaluation and viewing."""
         return None if self.preprocess is None else whole_games(self.preprocess)
 
     def _hint(self) -> None:
-        """Say what games of ALE's are mostly learnt from, where somebody did not ask for it."""
+        """Warn about ALE games without preprocessing, and suggest the usual one."""
         shape = self.observation_space.shape or ()
         if self.preprocess is None and len(shape) > 1 and is_game(find_source(self.makers)):
             warn_caller(
@@ -361,14 +364,14 @@ class Source:
 
 
 def is_compiled(given: Given) -> bool:
-    """Return whether an environment as somebody gives it is a compiled one."""
+    """Return whether an environment, in any form a user may pass, is compiled."""
     if isinstance(given, str):
         return not given.startswith(GYMNASIUM)
     return isinstance(given, Environment) or compiled_parts(given) is not None
 
 
 def _step_seconds(envs: VectorEnv) -> float:
-    """How long a step takes, about."""
+    """Measure the approximate duration of a step."""
     taken = []
     with closing(envs):
         envs.reset(seed=0)
@@ -386,7 +389,10 @@ def _same_step(envs: VectorEnv) -> HostInterface:
 
 
 def compiled_parts(given: Any) -> tuple[Environment, dict[str, Any], dict[str, int]] | None:
-    """The environment, parameters and frames of an object of ours, of which agents run a fleet of their own."""
+    """Return environment, parameters and frame settings of a velocirl object, or None for other objects.
+
+    Agents run a fleet of their own from these parts.
+    """
     limit = None
     if isinstance(given, (NextStep, Disabled)):
         given = given.env

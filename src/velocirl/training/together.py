@@ -1,4 +1,4 @@
-"""Several agents that differ by their seeds alone, learning together in one batch on a GPU."""
+"""Joint training of several agents that differ only in their seeds, in one batch on a GPU."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ SHARED = "learner.minibatches"
 
 
 class Seat:
-    """The learner of one agent among several: it reports, and gives its part of the common state."""
+    """Learner interface of one agent in a group: reports, and the agent's part of the common state."""
 
     def __init__(self, group: Together, place: int) -> None:
         self._group, self._place = group, place
         self.phases: dict[str, float] = group.phases
 
     def iterate(self, schedule: Any, steps: int) -> Report | None:  # noqa: ARG002
-        """Not by itself."""
+        """Unavailable: the group runs all iterations."""
         raise RuntimeError("these agents learn together: call learn_together again, or save this one and load it")
 
     def drain(self) -> Report | None:
-        """Nothing that belongs to one agent alone is ever under way."""
+        """Return None: no iteration of a single agent is ever running."""
         return None
 
     def settle(self) -> None:
-        """Bring this agent's parameters and normaliser up to date."""
+        """Sync this agent's parameters and normalizer from the learner."""
         self._group.settle()
 
     def take(self) -> None:
-        """Let the group go on from this agent's parameters."""
+        """Load this agent's parameters into the learner."""
         self._group.take()
 
     envs = None
@@ -65,20 +65,20 @@ class Seat:
 
     @property
     def fleet(self) -> Any:
-        """Not its own."""
+        """Unavailable: the group shares one fleet."""
         raise RuntimeError("these agents learn together, in one fleet: give params to all of them before they do")
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What this agent would have if it had learnt alone."""
+        """Return the state that this agent would have if it had been trained alone."""
         return self._group.state_of(self._place)
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002
-        """Not by itself."""
+        """Unavailable: a single agent of a group cannot be reset."""
         raise RuntimeError("an agent that learns together with others cannot be set back alone")
 
 
 class Together:
-    """The agents and the learner that they share."""
+    """Group of agents and their common learner."""
 
     def __init__(self, agents: Sequence[OnPolicyAgent]) -> None:
         from velocirl.learners.making import make_rollout
@@ -99,26 +99,26 @@ class Together:
             agent.join(Seat(self, place))
 
     def iterate(self, schedule: Any, steps: int) -> list[Report] | None:
-        """One iteration of all."""
+        """Run one iteration of all agents."""
         self._state = None
         return self.learner.iterate_all(schedule, steps)
 
     def settle(self) -> None:
-        """Bring the agents' own arrays up to date."""
+        """Sync the agents' own arrays from the learner."""
         self.learner.settle()
         for place, agent in enumerate(self.agents):
             agent.policy.parameters[:] = self._parameters[place]
             agent.reward_moments.state[:, 0] = self._rewards[place]
 
     def take(self) -> None:
-        """Go on from the agents' own arrays."""
+        """Load the agents' own arrays into the learner."""
         for place, agent in enumerate(self.agents):
             self._parameters[place] = agent.policy.parameters
             self._rewards[place] = agent.reward_moments.state[:, 0]
         self.learner.take()
 
     def state_of(self, place: int) -> dict[str, NDArray[Any]]:
-        """The part of the state that belongs to one agent."""
+        """Return the part of the state that belongs to one agent."""
         if self._state is None:
             self._state = self.learner.state()
         copies, count = self.agents[0].config.num_envs, len(self.agents)
@@ -128,7 +128,7 @@ class Together:
                 own[name] = array
             elif name.startswith(BY_COPY):
                 own[name] = array[place * copies : (place + 1) * copies]
-            elif name.startswith("learner.") or array.ndim == 1:  # the rows of one agent after those of another
+            elif name.startswith("learner.") or array.ndim == 1:  # rows of the agents in sequence
                 rows = len(array) // count
                 own[name] = array[place * rows : (place + 1) * rows]
             else:
@@ -139,9 +139,18 @@ class Together:
 def learn_together(
     agents: Sequence[OnPolicyAgent], total_steps: int, callbacks: Sequence[Iterable[Any]] | None = None
 ) -> Sequence[OnPolicyAgent]:
-    """Train agents that differ by their seeds alone for `total_steps` steps each, in one batch on a GPU.
+    """Train agents that differ only in their seeds, in one batch on a GPU.
 
-    `callbacks` has those of each agent. An agent that a callback stops is left as it is then; the others go on.
+    Args:
+        agents: Agents with equal algorithm, environment and settings, none of them trained before.
+        total_steps: Number of steps for each agent.
+        callbacks: Callbacks of each agent. An agent stopped by a callback keeps its state; the others continue.
+
+    Returns:
+        The agents.
+
+    Raises:
+        ValueError: If the agents cannot be trained together, or the number of `callbacks` is wrong.
     """
     total_steps = require_count("total_steps", total_steps)
     listeners = [as_callbacks(given) for given in (callbacks or [()] * len(agents))]
@@ -182,7 +191,7 @@ def learn_together(
 
 
 def check_alike(agents: Sequence[OnPolicyAgent]) -> None:
-    """Refuse agents that cannot share every product."""
+    """Raise if agents cannot share every matrix product."""
     first = agents[0]
     for agent in agents:
         if type(agent) is not type(first) or agent.source.id != first.source.id:
@@ -196,7 +205,7 @@ def check_alike(agents: Sequence[OnPolicyAgent]) -> None:
 
 
 def cannot_share(agent: Agent) -> str | None:
-    """Why several agents like this one cannot learn in one batch, or None."""
+    """Return why several agents like this one cannot be trained in one batch, or None."""
     if not isinstance(agent, OnPolicyAgent):
         return "only agents that learn from rollouts can learn together"
     if kind_of(agent.config.device) != "cuda":
@@ -213,7 +222,7 @@ def cannot_share(agent: Agent) -> str | None:
 def _tell(
     agents: Sequence[OnPolicyAgent], listeners: list[list[Callback]], learning: list[int], reports: list[Report] | None
 ) -> list[int]:
-    """Let the callbacks of each agent know of an iteration; gives those that go on."""
+    """Report an iteration to the callbacks of each agent; returns the agents that continue."""
     if reports is None:
         return learning
     going_on = []

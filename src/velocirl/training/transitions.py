@@ -1,4 +1,4 @@
-"""What agents have in common that learn from single transitions, remembered or recorded."""
+"""Base class of agents that learn from single transitions, replayed or recorded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.training.settings.parallelism import cores_of, shares_for, threads
 
 
 class TransitionAgent(DeepAgent):
-    """Learns from transitions, each by itself."""
+    """Agent that learns from single transitions."""
 
-    # What to use where actions are of the other kind.
+    # Algorithms to suggest for the other kind of actions.
     for_choices: ClassVar[str] = "PPO, or DQN for a single choice"
     for_numbers: ClassVar[str] = "SAC, TD3 or PPO"
 
     def parallelism(self) -> dict[str, int]:
-        """The shares of an update, and the threads that may work on them, unless the settings say."""
+        """Return the number of shares of an update and of threads that work on them, unless the settings fix them."""
         config = self.config
         rows = config.effective_batch_size // launch_of(config.runtime).size
         shares = config.shares or shares_for(rows, self.num_parameters, cores_of(config.runtime))
@@ -28,16 +28,16 @@ class TransitionAgent(DeepAgent):
         return {"shares": shares, "threads": threads}
 
     def shared_out(self) -> dict[str, int]:
-        """Each rank draws its share of a batch."""
+        """Return the sharded settings; each rank samples its share of a batch."""
         return {**super().shared_out(), "batch_size": self.config.effective_batch_size}
 
     def row_names(self) -> list[str]:
-        """What is known of a transition that was drawn."""
+        """Return the fields of a sampled transition."""
         return ["observation", "action", "reward", "discount", "weight", "error", "mask", "next_observation",
                 "next_mask"]  # fmt: skip
 
     def check_choices(self) -> int:
-        """How many actions there are to choose from; refuses what is no single choice."""
+        """Return the number of actions; raises unless an action is a single choice."""
         self.source.refuse_parts(self.label)
         space = self.source.action_space
         if not isinstance(space, Discrete):
@@ -48,7 +48,7 @@ class TransitionAgent(DeepAgent):
         return int(space.n)
 
     def check_numbers(self) -> int:
-        """The numbers of an action; refuses what is not a flat, bounded box of them."""
+        """Return the dimension of an action; raises unless the action space is a flat, bounded Box of floats."""
         self.source.refuse_parts(self.label)
         space = self.source.action_space
         if not isinstance(space, Box) or len(space.shape) != 1 or space.dtype.kind != "f":

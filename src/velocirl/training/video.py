@@ -1,4 +1,4 @@
-"""Videos of an agent while it learns."""
+"""Video recording during training."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 
 
 class Video(Callback):
-    """Films the agent every `every` steps and at the end, as DIRECTORY/step-000050000.gif (or .mp4, as `ending` says).
+    """Records a video every `every` steps and at the end, as DIRECTORY/step-000050000.gif (or .mp4).
 
-    Each video has `episodes` episodes in an environment of its own, from the same `seed` on, and at most `max_frames`
-    frames. Where videos of another training are there, the next free name is taken and printed. What cannot be filmed
-    is refused before the first step; a disk that is full later is a warning.
+    If the directory has videos of another training, the next free name is used and printed. If recording is impossible,
+    an error is raised before the first step. A full disk later is only a warning.
+
+    Args:
+        directory: Directory of the videos.
+        every: Steps between videos, counted over all environments.
+        episodes: Episodes per video, in a separate environment.
+        seed: Seed of the first episode of each video.
+        deterministic: Whether the agent takes its deterministic action instead of sampling one.
+        fps: Frames per second; by default the environment's own rate.
+        max_frames: Maximum number of frames of a video.
+        ending: File format: ".gif" or ".mp4".
     """
 
     def __init__(
@@ -37,7 +46,7 @@ class Video(Callback):
         ending: str = ".gif",
     ) -> None:
         self.directory = Path(directory)
-        self.videos: list[Path] = []  # those that were written, oldest first
+        self.videos: list[Path] = []  # written videos, oldest first
         self._every = Every(every)
         if ending not in FORMATS:
             raise ValueError(f"ending={ending!r} is unknown: use {' or '.join(FORMATS)}")
@@ -51,7 +60,7 @@ class Video(Callback):
         self._max_frames = require_count("max_frames", max_frames)
 
     def start(self, agent: Agent) -> None:
-        """Count from where the agent is, and film one frame, so that what is missing shows before the first step."""
+        """Start counting at the agent's step; record one frame, so that errors show before the first step."""
         self._every.start(agent.steps)
         free = _free(self.directory, agent.steps)
         if free != self.directory:
@@ -65,7 +74,7 @@ class Video(Callback):
             trial.unlink(missing_ok=True)
 
     def step(self, agent: Agent) -> bool | None:
-        """Film where it is time."""
+        """Record a video if it is due."""
         if self._every.due(agent.steps) or agent.finished:
             path = self.directory / f"step-{agent.steps:09d}{self._ending}"
             try:
@@ -79,7 +88,7 @@ class Video(Callback):
 
 
 def _free(directory: Path, steps: int) -> Path:
-    """The first of DIRECTORY, DIRECTORY-2, ... in which no video is of a later step than an agent has taken."""
+    """Return the first of DIRECTORY, DIRECTORY-2, ... without videos of later steps than the agent's."""
     place, number = directory, 1
     while any(int(path.stem.removeprefix("step-")) > steps for path in place.glob("step-[0-9]*.*")):
         number += 1

@@ -1,1 +1,1 @@
-"""What a policy did, moment by moment, with names and units: recorded, drawn, and judged by how safe it was."""
+"""Recorded trajectories of policies, with names and units: recording, plots, and safety evaluation."""

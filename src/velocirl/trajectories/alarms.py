@@ -1,4 +1,4 @@
-"""When constraints were violated, for how long and how badly: the alarm list of a plant."""
+"""Alarm list of a plant: when constraints were violated, for how long and how badly."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from velocirl.trajectories.trajectory import Array, Trajectory
 
 
 class Alarm(NamedTuple):
-    """One constraint, violated without a break."""
+    """One uninterrupted violation of a constraint."""
 
     episode: int
-    time: float  # of the first moment beyond the limit
+    time: float  # of the first timestep beyond the limit
     constraint: str
-    value: float  # the furthest beyond the limit
+    value: float  # the farthest beyond the limit
     limit: float
-    duration: float  # from the beginning of the step that led to the first such moment to the last such moment
+    duration: float  # from the beginning of the step that led to the first such timestep to the last one
     unit: str
     critical: bool
 
 
 def alarms_of(trajectory: Trajectory) -> list[Alarm]:
-    """Every violation in the order of episodes and time."""
+    """Return every violation, ordered by episode and time."""
     found = [alarm for episode in trajectory.each() for name in trajectory.constraints for alarm in _of(episode, name)]
     return sorted(found, key=lambda one: (one.episode, one.time))
 
 
 def stretches(violated: Array) -> list[tuple[int, int]]:
-    """Where flags are set without a break: the first row, and the one behind the last."""
+    """Return the segments in which flags are set without a break: the first row, and the one after the last."""
     edges = np.flatnonzero(np.diff(np.asarray(violated, np.int8), prepend=0, append=0))
     return [(int(begin), int(end)) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
 

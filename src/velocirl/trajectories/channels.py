@@ -1,4 +1,4 @@
-"""What is seen and done as flat rows of numbers, each number under a name and with its unit."""
+"""Observations and actions as flat rows of numbers, each with a name and a unit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from velocirl.engine.action_parts import parts_of
 
 Array = NDArray[Any]
-MOST = 1024  # numbers of an observation that are recorded: a picture is none that anybody plots
+MOST = 1024  # numbers of an observation that are recorded: images are not
 
 
 class Channels(NamedTuple):
-    """The names and units of the numbers of a space's values, in their order."""
+    """Names and units of the numbers of a space's values, in their order."""
 
     space: Space[Any]
     names: tuple[str, ...]
     units: tuple[str, ...]
 
     def rows(self, values: Any, count: int) -> Array:
-        """Values of several copies as rows, (copies, numbers); of a stack it is the newest frame that has names."""
+        """Return values of several environments as rows, (envs, numbers); of a stack, only the newest frame."""
         if not self.names:
             return np.zeros((count, 0), np.float32)
         parts = [np.asarray(_inside(values, part.path)).reshape(count, -1) for part in parts_of(self.space)]
@@ -31,7 +31,7 @@ class Channels(NamedTuple):
 
 
 def channels_of(space: Space[Any], kind: str, named: Mapping[str, str]) -> Channels:
-    """Those that an environment names, or else the numbers of its space by their places: observation[0]."""
+    """Return the channels named by an environment, or else the numbers of its space by index: observation[0]."""
     if named:
         return Channels(space, tuple(named), tuple(named.values()))
     parts = parts_of(space)

@@ -1,4 +1,4 @@
-"""What constraints were about in recorded states: their values, between which limits, at what cost."""
+"""Values, limits and costs of constraints in recorded states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 def traces_of(environment: Environment, states: Array, params: Array, costs: Array) -> dict[str, ConstraintTrace]:
-    """The trace of each constraint over states, (rows,), with the parameters and costs of each, (rows, constraints)."""
+    """Return each constraint's trace over states (rows,), given their parameters and costs (rows, constraints)."""
     real = np.float64 if environment.double else np.float32
     return {
         one.name: ConstraintTrace(
@@ -47,7 +47,7 @@ def _limit(limit: float | str | None, params: Array, without: float, real: Any) 
 
 
 def _signal(environment: Environment, constraint: Constraint) -> str | None:
-    """The signal that a constraint is about, where its name tells: limits are drawn beside it."""
+    """Return the signal that a constraint limits, if its name shows it: plots draw the limits with that signal."""
     for name in (constraint.value, constraint.name):
         if isinstance(name, str) and environment.signals.get(name) == constraint.unit:
             return name

@@ -1,4 +1,4 @@
-"""Control performance of trajectories: set points, errors against them, travel of actuators, distance from limits."""
+"""Control performance of trajectories: set points, tracking errors, actuator travel, distance from limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from velocirl.engine.environment import Environment
 from velocirl.trajectories.trajectory import Quantity, Trajectory
 
 IAE, OVERSHOOT, SETTLING, TRAVEL, CLOSEST = "iae", "overshoot", "settling_time", "travel", "closest_approach"
-BAND, FLOOR = 0.05, 0.002  # of the error at the start, or of the set point: within the wider a signal has settled
-STEP = 1e-3  # of its size, by which a set point has to move to be a new one
+BAND, FLOOR = 0.05, 0.002  # of the initial error, or of the set point: within the wider of both a signal has settled
+STEP = 1e-3  # of its size: a set point that moves less is not a new one
 MEANING = {
     IAE: "integral of the absolute error between a signal and its set point, over an episode",
     OVERSHOOT: "furthest beyond the set point, on the other side than the signal began, after it was crossed",
@@ -24,10 +24,10 @@ MEANING = {
 
 
 def set_points_of(environment: Environment | None, signals: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the set points that the environment's own PID holds signals at, by the names of the signals.
+    """Return the set points of the environment's own PID controller, by the names of the signals.
 
-    Of a cascade it is that of the outer loop. A number is what the shipped controller aims for, and a signal, such as
-    the target of a grade, what everybody has to.
+    For a cascade it is the outer loop's set point. A number is the shipped controller's target. A signal, such as the
+    target of a grade, is the target of every policy.
     """
     if environment is None or not isinstance(environment.controller, PID):
         return {}
@@ -46,7 +46,7 @@ def set_points_of(environment: Environment | None, signals: Mapping[str, Quantit
 
 
 def control_figures(trajectory: Trajectory) -> dict[str, NDArray[np.float64]]:
-    """Return the figures of control of each episode, by kind and name: iae/level, travel/valve, closest_approach/level.
+    """Return the control metrics of each episode, by kind and name: iae/level, travel/valve, closest_approach/level.
 
     Times and integrals are in the trajectory's unit of time.
     """

@@ -1,4 +1,4 @@
-"""Trajectories on a page: a card for each quantity, and the list of alarms."""
+"""Trajectories as HTML: a card for each quantity, and the alarm list."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from velocirl.trajectories.alarms import Alarm
 from velocirl.trajectories.panels import Panel, Trace
 from velocirl.trajectories.trajectory import Array
 
-HEIGHT, LEFT = 150.0, 13.0  # of a panel, and percent of its width for the figures beside it
-KINDS = (0, 1, 2, 3, 5, 6)  # colours of lines: red is for limits
-MOST_POINTS = 400  # of a line
-MOST_ALARMS = 100  # in a list that somebody reads
+HEIGHT, LEFT = 150.0, 13.0  # of a panel, and percent of its width for the axis labels
+KINDS = (0, 1, 2, 3, 5, 6)  # colors of lines: red is for limits
+MOST_POINTS = 400  # per line
+MOST_ALARMS = 100  # in a list to read
 
 
 def panel_cards(panels: Sequence[Panel]) -> Markup:
-    """All panels, side by side as far as there is room."""
+    """Render all panels, in as many columns as fit."""
     return tag("div", *map(_card, panels), class_="cards panels")
 
 
 def line_legend(names: Sequence[str], *, limits: bool, set_points: bool = False) -> Markup:
-    """Which line is which."""
+    """Render the legend of lines."""
     keys = [tag("li", _key(f"curve thin line-{kind}"), " ", name) for kind, name in zip(KINDS, names, strict=False)]
     if set_points:
         keys.append(tag("li", _key("set-point"), " set point"))
@@ -36,7 +36,7 @@ def line_legend(names: Sequence[str], *, limits: bool, set_points: bool = False)
 
 
 def alarm_table(alarms: Sequence[Alarm], time_unit: str, *, labels: Sequence[str] = ()) -> Markup:
-    """When, what, how bad and for how long; `labels` say where each was, besides its episode."""
+    """Render the alarms: time, constraint, worst value and duration; `labels` add where each was."""
     if not alarms:
         return tag("p", pill("none", "good"), " No constraint was violated.")
     rows = []
@@ -55,12 +55,12 @@ def alarm_table(alarms: Sequence[Alarm], time_unit: str, *, labels: Sequence[str
 
 
 def with_unit(value: float, unit: str) -> str:
-    """A figure and what it is measured in."""
+    """Format a value with its unit."""
     return f"{_figure(value)} {unit}" if unit not in ("", "1") else _figure(value)
 
 
 def _figure(value: float) -> str:
-    """A measured figure: with the digits that people read."""
+    """Format a measured value with a readable number of digits."""
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3e}"
 
 
@@ -89,7 +89,7 @@ def _card(panel: Panel) -> Markup:
 
 
 def _held(line: Trace) -> tuple[Array, Array]:
-    """Corners of a line whose values hold since the point before."""
+    """Return the corners of a line whose values hold since the previous point."""
     if len(line.time) < 2:
         return line.time, line.values
     return np.repeat(line.time, 2)[1:-1], np.repeat(line.values[1:], 2)

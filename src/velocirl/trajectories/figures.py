@@ -1,7 +1,7 @@
-"""How safe a policy was: figures of each episode, and estimates from all episodes of all seeds.
+"""Safety metrics of each episode, and estimates from all episodes of all seeds.
 
-Returns and scores are interquartile means over seeds. Nothing that says how safe a policy is may be trimmed: shares are
-counts over all episodes, costs and times are means over all episodes, and an excursion is the worst of all.
+Returns and scores are interquartile means over seeds. Safety metrics are never trimmed: rates are counts over all
+episodes, costs and times are means over all episodes, and an excursion is the worst of all.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Figures = dict[str, NDArray[np.float64]]  # by name, a number for each episode
 
 
 def figures_of(trajectory: Trajectory) -> Figures:
-    """Return all figures of each episode; shares are 0 or 1, and an excursion is the worst of the episode.
+    """Return all metrics of each episode; rates are 0 or 1, and an excursion is the worst of the episode.
 
-    The figures of a single constraint have its name behind them: cost/level, violation_rate/level. A trajectory whose
-    environment names no constraints has no emergency stops: nobody says why an episode ended.
+    Metrics of a single constraint end with its name: cost/level, violation_rate/level. If the environment names no
+    constraints, there are no emergency stops: the cause of an episode's end is unknown.
     """
     cost = np.zeros(len(trajectory)) if trajectory.cost is None else trajectory.cost
     found = {RETURN: trajectory.returns, LENGTH: trajectory.lengths.astype(np.float64)}
@@ -70,8 +70,8 @@ def stopped(trajectory: Trajectory) -> NDArray[np.bool_]:
 def _costs(trajectory: Trajectory, cost: Array, of: str) -> Figures:
     """Return cost, violation and time in violation of each episode, by the cost of each step."""
     first, cost = trajectory.first, np.asarray(cost, np.float64)
-    violated = ~(cost <= 0)  # so written, NaN violates
-    taken = np.diff(trajectory.time, prepend=0.0)  # a beginning is no step, and never violates
+    violated = ~(cost <= 0)  # NaN counts as a violation
+    taken = np.diff(trajectory.time, prepend=0.0)  # the beginning is no step, and never violates
     return {
         f"{COST}{of}": np.add.reduceat(cost, first),
         f"{RATE}{of}": np.logical_or.reduceat(violated, first).astype(np.float64),
@@ -81,48 +81,48 @@ def _costs(trajectory: Trajectory, cost: Array, of: str) -> Figures:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure of all episodes: its value and the ends of its 95% interval, by the method that `interval` names.
+    """Metric of all episodes: its value and the ends of its 95% interval, by the method that `interval` names.
 
-    `count` is the number of `episodes` with a violation, a stop or a cost. An infinite `high` is no upper end: too few
-    episodes had a cost. `interval` is empty where there is none: for a worst of all, and for the mean of one seed.
+    `count` is the number of `episodes` with a violation, a stop or a cost. An infinite `high` means no upper end: too
+    few episodes had a cost. `interval` is empty if there is none: for a worst of all, and for the mean of one seed.
     """
 
     value: float
     low: float
     high: float
-    values: tuple[float, ...]  # of each seed
+    values: tuple[float, ...]  # value of each seed
     interval: str = ""
     count: int | None = None
     episodes: int | None = None
-    most: float | None = None  # of an episode
+    most: float | None = None  # highest value of an episode
 
     @property
     def certain(self) -> bool:
-        """Whether there is no interval: one seed says nothing of others, and a worst is what it is."""
+        """True if there is no interval: for one seed, and for a worst value."""
         return self.low == self.high
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the interquartile mean of seeds."""
+    """Return the interquartile mean over seeds."""
     column = np.array(values, np.float64)[:, None]
     low, high = bootstrap(column)
     return Estimate(float(interquartile_mean(column)[0]), float(low[0]), float(high[0]), tuple(values), BOOTSTRAP)
 
 
 def worst(values: Sequence[float]) -> Estimate:
-    """Return the greatest of all seeds."""
+    """Return the maximum over all seeds."""
     found = max(values)
     return Estimate(found, found, found, tuple(values))
 
 
 def nearest(values: Sequence[float]) -> Estimate:
-    """Return the least of all seeds."""
+    """Return the minimum over all seeds."""
     found = min(values)
     return Estimate(found, found, found, tuple(values))
 
 
 def median(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
-    """Return the median over all episodes of all seeds, infinite where half of them never get there."""
+    """Return the median over all episodes of all seeds, infinite if half of them never settle."""
     together = np.sort(np.concatenate(seeds))
     found = float(together[len(together) // 2])
     reached = int(np.isfinite(together).sum())
@@ -131,7 +131,7 @@ def median(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
 
 
 def share(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
-    """Return the share of episodes that have something, which is 0 or 1 in each episode of each seed."""
+    """Return the fraction of episodes with an event, given 0 or 1 for each episode of each seed."""
     together = np.concatenate(seeds)
     count, episodes = int(np.count_nonzero(together)), len(together)
     low, high = exact_share(count, episodes)
@@ -139,7 +139,7 @@ def share(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
 
 
 def spent(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
-    """Return the mean cost or time over all episodes of all seeds, and the most of an episode."""
+    """Return the mean cost or time over all episodes of all seeds, and the maximum of an episode."""
     together = np.concatenate(seeds)
     together = np.where(np.isnan(together), math.inf, together)
     value, low, high = mean_cost(together)
@@ -159,7 +159,7 @@ def _means(seeds: Sequence[NDArray[np.float64]]) -> tuple[float, ...]:
 
 
 def estimates(seeds: Sequence[Figures]) -> dict[str, Estimate]:
-    """Return the figures of all episodes of all seeds, put together."""
+    """Return the estimates of all metrics over all episodes of all seeds."""
     return {name: _together(name.partition("/")[0], [one[name] for one in seeds]) for name in seeds[0]}
 
 
@@ -178,7 +178,7 @@ def _together(kind: str, seeds: Sequence[NDArray[np.float64]]) -> Estimate:
 
 
 def normalised(values: Sequence[float], random: float, controller: float) -> Estimate | None:
-    """Returns on a scale from a random policy's to a controller's; None where the controller is no better."""
+    """Normalize returns: 0 for a random policy, 100 for the controller; None if the controller is no better."""
     if not controller > random:
         return None
     return estimate([100.0 * (value - random) / (controller - random) for value in values])

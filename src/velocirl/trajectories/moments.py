@@ -1,4 +1,4 @@
-"""Episodes of a vector environment, written down moment by moment."""
+"""Recording of episodes of a vector environment, timestep by timestep."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Array = NDArray[Any]
 
 
 class Moment(NamedTuple):
-    """What there is of a moment, a row for each copy."""
+    """Record of one timestep, a row for each environment."""
 
-    observation: Array  # (copies, numbers)
-    action: Array  # (copies, numbers) that led here
-    reward: Array  # (copies,)
-    terminated: Array  # (copies,)
-    truncated: Array  # (copies,)
-    cost: Array  # (copies,) NaN where nobody tells
-    costs: Array  # (copies, constraints)
-    state: Array  # (copies,) record; of an environment that is not ours, nothing
-    params: Array  # (copies,) record
+    observation: Array  # (envs, numbers)
+    action: Array  # (envs, numbers) that led to this timestep
+    reward: Array  # (envs,)
+    terminated: Array  # (envs,)
+    truncated: Array  # (envs,)
+    cost: Array  # (envs,) NaN where unknown
+    costs: Array  # (envs, constraints)
+    state: Array  # (envs,) record; empty for an external environment
+    params: Array  # (envs,) record
 
 
 class Recorder:
-    """Plays whole episodes in copies that begin new ones in the same step, and keeps what happened."""
+    """Recorder of whole episodes, in environments that reset within the same step."""
 
     def __init__(self, envs: VectorEnv, max_steps: int) -> None:
         self._envs, self._max_steps = envs, max_steps
@@ -46,23 +46,23 @@ class Recorder:
         signals, actuators = ({}, {}) if self._native is None else (self._native.signals, self._native.actuators)
         self._seen = channels_of(envs.single_observation_space, "observation", signals)
         self._done = channels_of(envs.single_action_space, "action", actuators)
-        self._parts: list[tuple[Array, Array, Moment]] = []  # episodes and steps, and what was then
+        self._parts: list[tuple[Array, Array, Moment]] = []  # episodes, steps, and the timesteps' records
         self.episodes = 0
 
     def record(self, model: Model, most: int, seed: int | None = None, *, deterministic: bool = True) -> None:
-        """Play one episode in every copy, and keep those of the first copies, at most so many."""
+        """Play one episode in every environment, and keep those of the first environments, at most `most`."""
         envs, count, model = self._envs, self._envs.num_envs, bound(model, self._envs)
         observations, infos = envs.reset(seed=seed)
         moments = [self._beginning(observations)]
         lengths, kept = np.zeros(count, np.int64), min(most, count)
         playing, starts, state = np.arange(count) < kept, np.ones(count, np.bool_), None
         while playing.any() and len(moments) <= self._max_steps:
-            # Only what there is, since the models of other libraries do not know all of these.
+            # Pass only available arguments: models of other libraries do not accept all of these.
             more = {} if state is None else {"state": state, "episode_start": starts}
             if "action_mask" in infos:
                 more["action_masks"] = infos["action_mask"]
             actions, state = model.predict(observations, deterministic=deterministic, **more)
-            params = self._params()  # of the episode that this step belongs to: the next may draw others
+            params = self._params()  # of this step's episode: the next episode may draw others
             observations, rewards, terminated, truncated, infos = envs.step(actions)
             starts = terminated | truncated
             moments.append(
@@ -86,7 +86,7 @@ class Recorder:
         self.episodes += kept
 
     def trajectory(self, **about: Any) -> Trajectory:
-        """All episodes so far."""
+        """Return all recorded episodes."""
         episodes, steps = (np.concatenate([part[place] for part in self._parts]) for place in (0, 1))
         told = Moment(*(np.concatenate(column) for column in zip(*(part[2] for part in self._parts), strict=True)))
         time, unit = self._times(steps, told.params)
@@ -115,7 +115,7 @@ class Recorder:
         return spec.id if spec is not None else getattr(self._envs, "name", type(self._envs).__name__)
 
     def _times(self, steps: Array, params: Array) -> tuple[Array, str]:
-        """Return the time of each moment and its unit: seconds where the environment declares its time step."""
+        """Return the time of each timestep and its unit: seconds if the environment declares its time step."""
         seconds = None if self._native is None else seconds_by_row(self._native, params)
         return (steps.astype(np.float64), STEPS) if seconds is None else (np.round(steps * seconds, 9), SECONDS)
 
@@ -135,7 +135,7 @@ class Recorder:
         )
 
     def _after(self, observations: Any, infos: dict[str, Any], ended: Array) -> Array:
-        """What is seen after a step, before new episodes begin."""
+        """Return the observations after a step, before new episodes begin."""
         rows = self._seen.rows(observations, len(ended)).copy()
         final = infos.get("final_obs")
         if final is None or not self._seen.names:
@@ -148,7 +148,7 @@ class Recorder:
         return rows
 
     def _state(self, ended: Array) -> Array:
-        """The states after a step, before new episodes begin."""
+        """Return the states after a step, before new episodes begin."""
         if self._fleet is None:
             return np.zeros(len(ended), np.bool_)
         read = self._fleet.read(("state", "final_state"))
@@ -158,7 +158,7 @@ class Recorder:
         return np.zeros(self._envs.num_envs) if self._fleet is None else self._fleet.read(("params",))["params"]
 
     def _costs(self, infos: dict[str, Any], ended: Array) -> tuple[Array, Array]:
-        """What a step cost, as a whole and by constraints."""
+        """Return the cost of a step: the total, and by constraint."""
         if self._native is not None and self._native.constraints:
             return np.array(infos[COST]), np.array(infos["costs"])
         return told_cost(infos, ended), np.zeros((len(ended), 0), np.float32)

@@ -1,4 +1,4 @@
-"""A trajectory as one HTML file, for a browser without a network."""
+"""Trajectory as one HTML file, for a browser without a network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIME_WORDS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 
 
 def as_page(trajectory: Trajectory) -> bytes:
-    """The page: every quantity against its limits, alarms, and how episodes ended."""
+    """Render the page: every quantity against its limits, alarms, and how episodes ended."""
     shown = by_episode(trajectory)
     panels = panels_of(shown)
     head = tag("header", tag("h1", trajectory.environment), tag("p", _says(trajectory), class_="where"), class_="top")

@@ -1,4 +1,4 @@
-"""What is drawn of trajectories, whatever it is drawn with: one panel for each quantity, with its limits."""
+"""Plot contents of trajectories, independent of the backend: one panel per quantity, with its limits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from velocirl.trajectories.alarms import stretches
 from velocirl.trajectories.trajectory import Array, Quantity, Trajectory, readable_time
 
-MOST_LINES = 6  # of a panel: more cannot be told apart
+MOST_LINES = 6  # of a panel: more are hard to distinguish
 
 
 class Trace(NamedTuple):
-    """A line over time, without what is not a number."""
+    """Line over time, without non-finite values."""
 
     name: str
     time: Array
@@ -24,37 +24,37 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity: a line for each trajectory, limits, and when it was beyond them."""
+    """One quantity: a line for each trajectory, limits, and the times beyond them."""
 
     kind: str  # signal, constraint, actuator or reward
     name: str
     unit: str
     time_unit: str
     lines: tuple[Trace, ...]
-    limits: tuple[Trace, ...] = ()  # those of the longest trajectory
-    set_points: tuple[Trace, ...] = ()  # one for each line, or a single one where they are the same
-    violated: tuple[tuple[float, float], ...] = ()  # from when to when, in any of them
-    mark: float | None = None  # a time at which something was done
+    limits: tuple[Trace, ...] = ()  # of the longest trajectory
+    set_points: tuple[Trace, ...] = ()  # one for each line, or a single one if they are equal
+    violated: tuple[tuple[float, float], ...] = ()  # begin and end, in any of the trajectories
+    mark: float | None = None  # time of an event
 
     @property
     def title(self) -> str:
-        """The name, for people."""
+        """Name without underscores."""
         return self.name.replace("_", " ")
 
     @property
     def held(self) -> bool:
-        """Whether values stand still until the next one, as an action does, rather than changing in between."""
+        """True if each value holds until the next one, as for an actuator."""
         return self.kind == "actuator"
 
 
 def headline(trajectory: Trajectory) -> str:
-    """What a trajectory is of, in few words."""
+    """Return a short title of a trajectory."""
     scenario = "" if trajectory.scenario is None else f", {trajectory.scenario}"
     return f"{trajectory.environment}{scenario}: {trajectory.policy}"
 
 
 def by_episode(trajectory: Trajectory) -> dict[str, Trajectory]:
-    """Return the first episodes of a trajectory, each by itself; the one that cost most is always among them."""
+    """Return the first episodes of a trajectory, each by itself; the one with the highest cost is always included."""
     numbers = trajectory.episode[trajectory.first].tolist()
     shown = numbers[:MOST_LINES]
     if trajectory.cost is not None:
@@ -65,7 +65,7 @@ def by_episode(trajectory: Trajectory) -> dict[str, Trajectory]:
 
 
 def panels_of(trajectories: Mapping[str, Trajectory]) -> list[Panel]:
-    """Panels of single episodes, by the name of each: constraints that no signal measures come first, then signals."""
+    """Build the panels of single episodes by name: constraints without a signal come first, then signals."""
     trajectories = _in_readable_time(trajectories)
     first = next(iter(trajectories.values()))
     limits: dict[str | None, list[str]] = {}
@@ -94,7 +94,7 @@ def _panel(kind: str, name: str, trajectories: Mapping[str, Trajectory], constra
 
 
 def _set_points(name: str, trajectories: Mapping[str, Trajectory], longest: Trajectory) -> tuple[Trace, ...]:
-    """Return the set point of a signal in each trajectory, or that of the longest one where it is the same in all."""
+    """Return a signal's set point in each trajectory, or the longest one's if it is the same in all."""
     held = [(one.time, one.set_points[name].values) for one in trajectories.values() if name in one.set_points]
     if len({float(value) for _, values in held for value in np.unique(values)}) == 1:
         held = [(longest.time, longest.set_points[name].values)]
@@ -102,7 +102,7 @@ def _set_points(name: str, trajectories: Mapping[str, Trajectory], longest: Traj
 
 
 def _in_readable_time(trajectories: Mapping[str, Trajectory]) -> dict[str, Trajectory]:
-    """Return trajectories whose time is in seconds, minutes, hours or days, as the longest of them asks for."""
+    """Convert times to seconds, minutes, hours or days, depending on the longest trajectory."""
     longest = max(float(one.time.max(initial=0.0)) for one in trajectories.values())
     unit, seconds = readable_time(longest, next(iter(trajectories.values())).time_unit)
     return {name: replace(one, time=one.time / seconds, time_unit=unit) for name, one in trajectories.items()}
@@ -120,7 +120,7 @@ def _quantity(trajectory: Trajectory, kind: str, name: str) -> Quantity:
 
 
 def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same time without a part of it twice."""
+    """Merge overlapping time spans."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -139,6 +139,6 @@ def _limits(name: str, trajectory: Trajectory) -> Iterator[Trace]:
 
 def _finite(name: str, time: Array, values: Array) -> Trace:
     values = np.asarray(values, np.float64)
-    time = time[-len(values) :]  # a reward has no beginning
+    time = time[-len(values) :]  # a reward has no initial value
     kept = np.isfinite(values)
     return Trace(name, time[kept], values[kept])

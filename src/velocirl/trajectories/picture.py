@@ -1,4 +1,4 @@
-"""A trajectory as a picture: every quantity against time, with its limits, where matplotlib is installed."""
+"""Trajectory as a PNG image: every quantity against time, with its limits; needs matplotlib."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.runs.curves.curve import FAINT, INK, PALETTE
 from velocirl.trajectories.panels import Panel, by_episode, headline, panels_of
 from velocirl.trajectories.trajectory import Trajectory
 
-RED = "#c23b3b"  # of limits, and of no line
+RED = "#c23b3b"  # for limits, not for lines
 COLORS = [color for color in PALETTE if color != RED]
-COLUMNS, WIDTH, HEIGHT = 3, 4.4, 2.3  # panels side by side, and inches of each
+COLUMNS, WIDTH, HEIGHT = 3, 4.4, 2.3  # panels per row, and inches of each panel
 LEGEND = 0.9  # inches above and below them
 
 
 def as_png(trajectory: Trajectory) -> bytes:
-    """The first episodes, over each other; limits are dashed, and where one was passed is red."""
+    """Plot the first episodes, superimposed; limits are dashed, and times beyond them are red."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -28,7 +28,7 @@ def as_png(trajectory: Trajectory) -> bytes:
     panels = panels_of(episodes)
     columns = min(COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
-    # A figure of its own, not pyplot's: a notebook's figures and backend stay as they are.
+    # A separate figure, not pyplot's: a notebook's figures and backend stay as they are.
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows + LEGEND), dpi=110, layout="constrained")
     for place, panel in enumerate(panels):
         _draw(figure.add_subplot(rows, columns, place + 1), panel)
@@ -39,7 +39,7 @@ def as_png(trajectory: Trajectory) -> bytes:
 
 
 def require_matplotlib() -> None:
-    """Refuse to draw where there is nothing to draw with."""
+    """Raise if matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError('pictures need matplotlib: pip install "velocirl[plots]"')
 
@@ -70,7 +70,7 @@ def _draw(axes: Any, panel: Panel) -> None:
 
 
 def _entitle(figure: Any, trajectory: Trajectory, names: Sequence[str], panels: Sequence[Panel]) -> None:
-    """Say what it is of, and which line is which."""
+    """Add the title and the legend."""
     from matplotlib.lines import Line2D
 
     keys = [Line2D([], [], color=color, linewidth=1.8) for color, _ in zip(COLORS, names, strict=False)]

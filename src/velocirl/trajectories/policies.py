@@ -1,4 +1,4 @@
-"""Whatever may act, as a model: an agent, a controller, the path of either's file or run, or a function."""
+"""Policies as models: an agent, a controller, the path of a run or model, or a function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Policy = Model | Callable[[Any], Any] | str | Path
 
 
 def model_from(policy: Policy, env: Given | None = None) -> Model:
-    """What chooses the actions; a path or a name is that of a run or a model, as `velocirl.load` has it."""
+    """Return the model of a policy; a path or name refers to a run or a model, as in `velocirl.load`."""
     if isinstance(policy, (str, Path)):
         return cast("Model", load(policy, env, memory=False))
     if hasattr(policy, "predict"):
@@ -28,7 +28,7 @@ def model_from(policy: Policy, env: Given | None = None) -> Model:
 
 
 def name_of(policy: Policy) -> str:
-    """What people call it."""
+    """Return the display name of a policy."""
     if isinstance(policy, (str, Path)):
         return Path(policy).name
     if isinstance(policy, Agent):

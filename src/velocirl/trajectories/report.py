@@ -1,4 +1,4 @@
-"""An evaluation of safety as one HTML file with plots, for a browser without a network; or as JSON."""
+"""Safety evaluation as one HTML file with plots, for a browser without a network; or as JSON."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ENDINGS = [".json", ".html"]
 
 
 def report_path(path: str | Path) -> Path:
-    """Where a report can be written; anything else is refused."""
+    """Validate the path of a report; raise for other endings or a missing directory."""
     return path_with(path, ENDINGS)
 
 
 def save_report(evaluation: SafetyEvaluation, path: str | Path) -> Path:
-    """Write it whole or not at all; what was there before stays until then."""
+    """Write the report atomically; a file that existed before stays until then."""
     path = path_with(path, ENDINGS, make=True)
     as_json = path.suffix.lower() == ".json"
     text = strict_json(evaluation.as_dict(), indent=2) if as_json else safety_page(evaluation)
@@ -46,7 +46,7 @@ def save_report(evaluation: SafetyEvaluation, path: str | Path) -> Path:
 
 
 def safety_page(evaluation: SafetyEvaluation) -> str:
-    """The report: figures, trajectories against limits, step responses and alarms."""
+    """Render the report: metrics, trajectories against limits, step responses and alarms."""
     head = tag(
         "header",
         tag("h1", evaluation.environment),
@@ -64,7 +64,7 @@ def safety_page(evaluation: SafetyEvaluation) -> str:
 
 
 def _tiles(evaluation: SafetyEvaluation) -> list[Markup]:
-    """The four figures that decide, each the worst of all scenarios; any violation, stop or time beyond is bad."""
+    """Render the four decisive metrics, each the worst of all scenarios; any violation, stop or time beyond is bad."""
     own = {name: judged[evaluation.policy] for name, judged in evaluation.scenarios.items()}
 
     def tile(title: str, figure: str, *, score: bool = False) -> Markup:
@@ -112,7 +112,7 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
 
 
 def _control_tables(evaluation: SafetyEvaluation, scenario: str) -> list[Markup]:
-    """Set points held and actuator travel, for each policy but random actions."""
+    """Render tables of set points and actuator travel, for each policy except random actions."""
     others = [name for name in evaluation.scenarios[scenario] if name != RANDOM]
     held = [[*row[:2], name, *row[2:]] for name in others for row in control_rows(evaluation, scenario, name)]
     travel, parts = travel_rows(evaluation, scenario), []
@@ -128,7 +128,7 @@ def _control_tables(evaluation: SafetyEvaluation, scenario: str) -> list[Markup]
 
 
 def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
-    """What each policy made of each constraint; those of random actions would hide the others."""
+    """Render each policy's metrics by constraint; random actions are left out, as they would hide the others."""
     shown, others = [], [name for name in evaluation.scenarios[scenario] if name != RANDOM]
     by_policy = {name: constraint_rows(evaluation, scenario, name) for name in others}
     for place in range(len(evaluation.units)):
@@ -183,7 +183,7 @@ def _alarms(evaluation: SafetyEvaluation) -> Markup:
             alarms.append(alarm)
             labels.append(f"{scenario}, seed {seed}")
     lead = f"Of {evaluation.policy}, in all episodes of all seeds; those of the worst episode of a scenario first."
-    if not evaluation.units:  # its infos tell costs, and nothing of what was violated
+    if not evaluation.units:  # its infos have costs, but no constraints
         rates = [judged[evaluation.policy].figures[RATE] for judged in evaluation.scenarios.values()]
         violated, episodes = sum(one.count or 0 for one in rates), sum(one.episodes or 0 for one in rates)
         known = f"The environment names no constraints. {violated} of {episodes} episodes have a cost."

@@ -1,4 +1,4 @@
-"""How a plant answers to a step: of a setpoint where it has one, and else of each actuator around where it is held."""
+"""Step responses of a plant: to a setpoint if it has one, else to each actuator around its operating point."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from velocirl.trajectories.panels import Panel, panels_of
 from velocirl.trajectories.rollout import played
 from velocirl.trajectories.trajectory import Array, Trajectory, readable_time
 
-SETPOINT = "setpoint"  # what the name of a parameter has in it that is one
-STEP = 0.1  # of the range of an actuator, or of a setpoint's value
-LONGEST = 1000  # steps of a response
-SETTLING = 0.2  # the share of steps before an actuator's step over which its operating point is averaged
-MOST_SIGNALS = 5  # that are shown of a response: those that answer most
+SETPOINT = "setpoint"  # part of the name of every setpoint parameter
+STEP = 0.1  # fraction of an actuator's range, or of a setpoint's value
+LONGEST = 1000  # steps of a response, at most
+SETTLING = 0.2  # fraction of the steps before an actuator's step over which its operating point is averaged
+MOST_SIGNALS = 5  # of a response: those with the largest response
 
 
 class Response(NamedTuple):
-    """A step and what came of it."""
+    """A step and the response to it."""
 
     title: str
-    before: float  # what was stepped, and to where
+    before: float  # value before and after the step
     after: float
     unit: str
     panels: list[Panel]
 
 
 def step_responses(models: Mapping[str, Model], source: Source, seed: int = 0, device: str = "cpu") -> list[Response]:
-    """How each model follows a setpoint, where there is one; else how signals answer to actuators in open loop.
+    """Return how each model follows a setpoint, if there is one; else how signals respond to actuators in open loop.
 
-    The operating point of the latter is where the last model holds the plant. There are none where actions are no
+    The open-loop operating point is where the last model holds the plant. There are no responses if actions are not
     numbers.
     """
     if source.native is None or not isinstance(source.action_space, Box) or source.action_space.shape is None:
@@ -51,7 +51,7 @@ def step_responses(models: Mapping[str, Model], source: Source, seed: int = 0, d
 
 
 class _Player:
-    """Plays single episodes of an environment, in the middle of which something is stepped."""
+    """Player of single episodes of an environment, with a step in the middle."""
 
     def __init__(self, source: Source, steps: int, seed: int, device: str) -> None:
         self._source, self._steps, self._at = source, steps, steps // 2
@@ -59,13 +59,13 @@ class _Player:
 
     @property
     def setpoints(self) -> list[str]:
-        """The parameters that are setpoints."""
+        """Names of the parameters that are setpoints."""
         native = self._source.native
         assert native is not None  # noqa: S101 - asked before
         return [name for name in native.params.fields if SETPOINT in name and not native.params.dtype[name].shape]
 
     def follow(self, name: str, models: Mapping[str, Model]) -> Iterator[Response]:
-        """How models follow a new setpoint; nothing where it makes no difference to any of them."""
+        """Yield how models follow a new setpoint; nothing if no model responds to it."""
         native = self._source.native
         assert native is not None  # noqa: S101 - asked before
         before = float(native.params.defaults.get(name, 0.0))
@@ -81,9 +81,9 @@ class _Player:
             )
 
     def push(self, model: Model) -> Iterator[Response]:
-        """How signals answer to each actuator by itself, the others being held."""
+        """Yield how signals respond to each actuator alone, the others being held."""
         held = self._play(_ActuatorStep(model, self._at, None))
-        if len(held) <= self._at + 1:  # it ended before anything could be stepped
+        if len(held) <= self._at + 1:  # the episode ended before the step
             return
         for place, (name, actuator) in enumerate(held.actuators.items()):
             stepped = self._play(_ActuatorStep(model, self._at, place))
@@ -95,7 +95,7 @@ class _Player:
         return played(model, self._source, 1, **self._options)
 
     def _panels(self, trajectories: Mapping[str, Trajectory], answers: Array, actuator: str = "") -> list[Panel]:
-        """The signals that answer most, in their own order, and what was stepped before them."""
+        """Return the panels of the stepped actuator and then of the signals that respond most, in their own order."""
         first = next(iter(trajectories.values()))
         chosen = set(np.argsort(-answers, kind="stable")[:MOST_SIGNALS].tolist())
         names = {name for place, name in enumerate(first.signals) if place in chosen and answers[place] > 0.0}
@@ -108,7 +108,7 @@ class _Player:
 
 
 class _Stepping:
-    """A model that is bound to the copies in which it acts, and counts its actions."""
+    """Model bound to the environments in which it acts, which counts its actions."""
 
     def __init__(self, model: Model, at: int) -> None:
         self._model, self._at, self._count = model, at, 0
@@ -121,7 +121,7 @@ class _Stepping:
 
 
 class _SetpointStep(_Stepping):
-    """Acts as a model does, and changes a setpoint on the way."""
+    """Model that acts as another one, and changes a setpoint in the middle."""
 
     def __init__(self, model: Model, at: int, name: str, value: float) -> None:
         super().__init__(model, at)
@@ -135,7 +135,7 @@ class _SetpointStep(_Stepping):
 
 
 class _ActuatorStep(_Stepping):
-    """Acts as a model does, then holds its mean action, with one actuator stepped."""
+    """Model that acts as another one, then holds its mean action, with one actuator stepped."""
 
     def __init__(self, model: Model, at: int, actuator: int | None) -> None:
         super().__init__(model, at)
@@ -164,7 +164,7 @@ class _ActuatorStep(_Stepping):
 
 
 def _answers(held: Trajectory, stepped: Trajectory) -> Array:
-    """How far each signal moved, as a share of its own size."""
+    """Return how far each signal moved, as a fraction of its own size."""
     rows = min(len(held), len(stepped))
     found = []
     for name in held.signals:

@@ -1,4 +1,4 @@
-"""Letting a policy act for whole episodes, and writing down everything that happens."""
+"""Rollouts: a policy acts for whole episodes, and everything is recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.native import FleetVectorEnv
 
-MOST_STEPS = 100_000  # of an episode of which nobody says when it is over
+MOST_STEPS = 100_000  # of an episode without a time limit
 
 
 def rollout(
@@ -33,11 +33,12 @@ def rollout(
     max_steps: int | None = None,
     device: str = "cpu",
 ) -> Trajectory:
-    """Let a policy act for whole episodes; gives everything that happened, as arrays with names and units.
+    """Let a policy act for whole episodes. Returns everything recorded, as arrays with names and units.
 
-    A policy is an agent, a controller, the path of a run or of a model, or a function that gives the action for one
-    observation. Without `env` it acts where it was trained. `scenario` is one of the environment's own, `params` count
-    for more. An episode is cut off after `max_steps`. With `device="python"` the environment runs uncompiled.
+    A policy is an agent, a controller, the path of a run or of a model, or a function that returns the action for one
+    observation. The default `env` is the one it was trained in. `scenario` is one of the environment's own; `params`
+    override its values. An episode is truncated after `max_steps`. With `device="python"` the environment runs
+    uncompiled.
     """
     episodes = require_count("episodes", episodes)
     max_steps = None if max_steps is None else require_count("max_steps", max_steps)
@@ -63,16 +64,16 @@ def played(
     device: str = "cpu",
     **about: Any,
 ) -> Trajectory:
-    """What a model does in copies that are made for it."""
+    """Record a model in environments created for it."""
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     with closing(source.make_evaluation(min(episodes, most), seed, device)) as envs:
-        # The first reset is by the seed they were made with.
+        # The first reset uses the seed they were created with.
         recorder = _recorded(model, envs, episodes, None, max_steps, deterministic)
         return recorder.trajectory(seed=seed, **about)
 
 
 def source_for(model: Model, env: Given | None) -> Source:
-    """Where a model acts: in `env`, seen as it was in training, or in what it was trained in."""
+    """Return the environment to act in: `env`, preprocessed as in training, or the training environment."""
     trained_in: Source | None = getattr(model, "source", None)
     if env is not None:
         return Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
@@ -82,7 +83,7 @@ def source_for(model: Model, env: Given | None) -> Source:
 
 
 def in_scenario(source: Source, scenario: str | None, params: Mapping[str, Any] | None = None) -> Source:
-    """The same environment in a scenario, or in that of training, with parameters that count for more."""
+    """Return the source in a scenario (default: the training scenario), with overriding parameters."""
     if scenario is None and not params:
         return source
     chosen = source.scenario if scenario is None else scenario
@@ -100,7 +101,7 @@ def _recorded(
 
 
 def _same_step(envs: VectorEnv) -> VectorEnv:
-    """Copies that somebody made, of which new episodes begin in the same step."""
+    """Return external environments such that new episodes begin in the same step."""
     inner = envs.env if isinstance(envs, (NextStep, Disabled)) else envs
     if isinstance(inner, FleetVectorEnv) or mode_of(envs) == AutoresetMode.SAME_STEP:
         return inner

@@ -1,4 +1,7 @@
-"""Judging a policy by return and safety, beside random actions and controllers, over scenarios and seeds."""
+"""Evaluation of a policy by return and safety, compared with random actions and controllers.
+
+It covers scenarios and seeds.
+"""
 
 from __future__ import annotations
 
@@ -29,32 +32,32 @@ from velocirl.trajectories.rollout import in_scenario, played, source_for
 from velocirl.trajectories.trajectory import Trajectory
 
 SEEDS, EPISODES = 5, 10
-AS_IT_IS = "as it is"  # the scenario of an environment that has none
+AS_IT_IS = "as it is"  # scenario name of an environment without scenarios
 RANDOM, CONTROLLER = "random", "controller"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What one policy did in one scenario."""
+    """Results of one policy in one scenario."""
 
     figures: Mapping[str, Estimate]
-    trajectory: Trajectory = field(repr=False)  # of the seed in which the judged policy had its worst episode
-    worst: int = 0  # that episode
-    alarms: Sequence[tuple[int, Alarm]] = field(default=(), repr=False)  # with their seeds, the worst episode's first
+    trajectory: Trajectory = field(repr=False)  # of the seed in which the evaluated policy had its worst episode
+    worst: int = 0  # index of that episode
+    alarms: Sequence[tuple[int, Alarm]] = field(default=(), repr=False)  # by seed, the worst episode's first
 
 
 @dataclass(frozen=True)
 class SafetyEvaluation:
-    """How safe and how good a policy is, by scenarios and, within them, beside those that it is compared with."""
+    """Safety and return of a policy, by scenario, compared with other policies."""
 
     environment: str
     policy: str
     seeds: tuple[int, ...]
-    episodes: int  # of each seed
+    episodes: int  # per seed
     time_unit: str
-    units: Mapping[str, str]  # of each constraint
+    units: Mapping[str, str]  # by constraint
     scenarios: Mapping[str, Mapping[str, Judged]]
-    responses: Sequence[Response] = field(default=(), repr=False)  # to steps, in the first scenario
+    responses: Sequence[Response] = field(default=(), repr=False)  # step responses, in the first scenario
 
     def __str__(self) -> str:
         from velocirl.trajectories.telling import in_words
@@ -62,13 +65,13 @@ class SafetyEvaluation:
         return in_words(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as JSON can hold them."""
+        """Return all metrics as JSON-compatible values."""
         from velocirl.trajectories.telling import as_dict
 
         return as_dict(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file, as the ending says: .json (all figures) or .html (a report for a browser)."""
+        """Write a file by its ending: .json (all metrics) or .html (a report for a browser)."""
         from velocirl.trajectories.report import save_report
 
         return save_report(self, path)
@@ -89,13 +92,13 @@ def evaluate_safety(
     device: str = "cpu",
     watch: Callable[[str, str, int], Any] | None = None,
 ) -> SafetyEvaluation:
-    """Judge a policy by return and safety, beside random actions and the environment's own controller.
+    """Evaluate a policy by return and safety, compared with random actions and the environment's own controller.
 
-    In each scenario (all that the environment has), with each seed, every policy plays `episodes` from the same
-    beginnings. Returns and scores are interquartile means over seeds with a 95% bootstrap interval. Violations and
+    In each scenario (default: all of the environment), with each seed, every policy plays `episodes` from the same
+    initial states. Returns and scores are interquartile means over seeds with a 95% bootstrap interval. Violations and
     stops are counts over all episodes of all seeds with an exact binomial interval; costs and times are means over all
-    episodes. `compare` are more policies by name, as `{"mpc": MPPI()}`. With `responses`, steps are answered too, for a
-    report. `watch` is called with a scenario, a policy and a seed before they play.
+    episodes. `compare` has more policies by name, such as `{"mpc": MPPI()}`. With `responses`, step responses are
+    recorded too, for a report. `watch` is called with scenario, policy and seed before each run.
     """
     model = model_from(policy, env)
     source = source_for(model, env)
@@ -103,7 +106,7 @@ def evaluate_safety(
     chosen, numbers = _scenarios(source, scenarios), _seeds(seeds)
     rivals = _rivals(source, compare)
     name = name_of(policy) if name_of(policy) not in rivals else f"{name_of(policy)}, judged"
-    # Others see it as it is, whatever frames an agent asked for.
+    # Other policies see the raw environment, whatever frames an agent uses.
     bare = Source(source.given, source.own_params, scenario=source.scenario)
     players = {name: (source, lambda _: model), **{rival: (bare, make) for rival, make in rivals.items()}}
     options = {"deterministic": deterministic, "max_steps": max_steps, "device": device}
@@ -132,7 +135,7 @@ def evaluate_safety(
 
 
 def _judge(recorded: Mapping[str, Sequence[Trajectory]]) -> dict[str, Judged]:
-    """Return the figures of all policies in a scenario, the judged one's first, with the figures that compare them."""
+    """Return the metrics of all policies in a scenario, the evaluated one's first, including comparisons."""
     by_seed = {name: [figures_of(one) for one in some] for name, some in recorded.items()}
     found = {name: estimates(seeds) for name, seeds in by_seed.items()}
     for name, figures in found.items():
@@ -153,9 +156,9 @@ def _judge(recorded: Mapping[str, Sequence[Trajectory]]) -> dict[str, Judged]:
 
 
 def worst_episode(seeds: Sequence[Figures]) -> tuple[int, int]:
-    """Return the place of the seed and the episode that ended in an emergency stop or, next, cost most.
+    """Return seed index and episode of the worst episode: one with an emergency stop, else the highest cost.
 
-    Of equal ones it is the first; without costs it is the one that returned least.
+    Of equal ones it is the first; without costs it is the one with the lowest return.
     """
     places = [(seed, episode) for seed, one in enumerate(seeds) for episode in range(len(one[RETURN]))]
 
@@ -175,7 +178,7 @@ def _alarms(seeds: Sequence[Trajectory], seed: int, episode: int) -> list[tuple[
 
 
 def _rivals(source: Source, compare: Mapping[str, Policy] | None) -> dict[str, Callable[[int], Any]]:
-    """Whom a policy is compared with, each as a function of the seed."""
+    """Return the policies to compare with, each as a function of the seed."""
     rivals: dict[str, Callable[[int], Any]] = {}
     if source.native is not None and source.native.controller is not None:
         controller = source.native.controller
@@ -196,14 +199,14 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _scenarios(source: Source, asked: Sequence[str] | None) -> list[str | None]:
-    """Those that are asked for, or all that there are."""
+    """Return the requested scenarios, or all of them."""
     known = {} if source.native is None else source.native.scenarios
     if asked is None:
         return [*known] or [None]
     if isinstance(asked, str) or not asked:
         raise ValueError(f"scenarios must be a list of names, got {asked!r}")
     for name in asked:
-        in_scenario(source, name)  # refused before anything is played
+        in_scenario(source, name)  # raises before anything is played
     return [*asked]
 
 

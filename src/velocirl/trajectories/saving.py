@@ -1,4 +1,4 @@
-"""A trajectory in a file, as the ending of its name says."""
+"""Saving of trajectories, in a format chosen by the file ending."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_
 
 
 def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:
-    """Write it whole or not at all; what was there before stays until then."""
+    """Write the trajectory atomically; a file that existed before stays until then."""
     path = path_with(path, list(WRITERS), make=True)
     write_shared(path, [WRITERS[path.suffix.lower()](trajectory)])
     return path
 
 
 def trajectory_path(path: str | Path) -> Path:
-    """Where a trajectory can be written; anything else is refused."""
+    """Validate the path of a trajectory; raise for other endings or a missing directory."""
     return path_with(path, list(WRITERS))
 
 
 def path_with(path: str | Path, endings: Sequence[str], *, make: bool = False) -> Path:
-    """A path that has one of these endings, in a directory that there is, or with `make` will be made."""
+    """Return a path with one of these endings, in an existing directory; with `make` the directory is created."""
     path = Path(path)
     if path.suffix.lower() not in endings:
         raise ValueError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}")

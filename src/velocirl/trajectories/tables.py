@@ -1,4 +1,4 @@
-"""A trajectory as numbers in a file: comma-separated values, or NumPy's arrays."""
+"""Trajectory as numbers in a file: comma-separated values, or NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from velocirl.trajectories.trajectory import Trajectory
 
-NAMES, UNITS = "names", "units"  # arrays of an npz beside those of the columns
+NAMES, UNITS = "names", "units"  # arrays of an npz in addition to the columns
 
 
 def as_csv(trajectory: Trajectory) -> bytes:
-    """A row for each moment, under a heading of names and units; what there is not is empty.
+    """Return a row for each timestep, under headings of names and units; missing values are empty.
 
-    Numbers have as many digits as it takes to read them back as they were.
+    Numbers have as many digits as an exact round trip needs.
     """
     columns = trajectory.columns()
     text = io.StringIO()
@@ -28,7 +28,7 @@ def as_csv(trajectory: Trajectory) -> bytes:
 
 
 def as_npz(trajectory: Trajectory) -> bytes:
-    """Every column under its name, for `numpy.load`; `names` and `units` list them."""
+    """Return every column under its name, for `numpy.load`; `names` and `units` list them."""
     columns = trajectory.columns()
     arrays: dict[str, Any] = {one.name: one.values for one in columns}
     arrays |= {NAMES: np.array([one.name for one in columns]), UNITS: np.array([one.unit for one in columns])}
@@ -40,7 +40,7 @@ def as_npz(trajectory: Trajectory) -> bytes:
 
 
 def _words(values: NDArray[Any]) -> list[str]:
-    """The shortest text of each number; a flag is 0 or 1, and what is not a number or endless is empty."""
+    """Return the shortest text of each number; a flag is 0 or 1, and a non-finite value is empty."""
     if values.dtype.kind == "b":
         values = values.astype(np.int8)
     words = values.astype(np.str_)

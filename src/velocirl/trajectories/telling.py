@@ -1,4 +1,4 @@
-"""An evaluation of safety as a table of text, and as plain values."""
+"""Safety evaluation as a text table, and as plain values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTROL_COLUMNS = ("signal", "set point", "IAE", "overshoot", "settling time")
 
 
 def figure_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
-    """The figures of all policies in a scenario: rows of a name and a cell for each policy."""
+    """Return the metrics of all policies in a scenario: rows of a name and a cell for each policy."""
     judged = evaluation.scenarios[scenario]
     known = dict.fromkeys(name for one in judged.values() for name in one.figures)
     gaps = [name for name in known if name.startswith(f"{GAP}/")]
@@ -53,7 +53,7 @@ def figure_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
 
 
 def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) -> list[list[str]]:
-    """What a policy made of each constraint in a scenario: rows of the columns of `COLUMNS`."""
+    """Return a policy's metrics by constraint in a scenario: rows of the columns of `COLUMNS`."""
     one, rows = evaluation.scenarios[scenario][policy], []
     for name, trace in one.trajectory.constraints.items():
         unit = f" {trace.unit}" if trace.unit not in ("", "1") else ""
@@ -67,7 +67,7 @@ def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) ->
 
 
 def control_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) -> list[list[str]]:
-    """Return how a policy holds each set point in a scenario: rows of the columns of `CONTROL_COLUMNS`."""
+    """Return how well a policy tracks each set point in a scenario: rows of the columns of `CONTROL_COLUMNS`."""
     one, rows = evaluation.scenarios[scenario][policy], []
     for name, target in one.trajectory.set_points.items():
         unit = f" {target.unit}" if target.unit not in ("", "1") else ""
@@ -80,7 +80,7 @@ def control_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) -> li
 
 
 def say_settling(evaluation: SafetyEvaluation, figures: Mapping[str, Estimate], name: str) -> str:
-    """Format a settling time: 85 s, 48 of 50 episodes settle; or that half of the episodes never do."""
+    """Format a settling time: 85 s, 48 of 50 episodes settle; or that half of the episodes never settle."""
     found = figures[f"{SETTLING}/{name}"]
     reached = "" if found.count == found.episodes else f", {found.count} of {found.episodes} episodes settle"
     if not isfinite(found.value):
@@ -100,7 +100,7 @@ def travel_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
 
 
 def say_name(figure: str, time_unit: str) -> str:
-    """What a figure is called: time in violation [s], return less that of the controller."""
+    """Return the display name of a metric: time in violation [s], return less controller's."""
     kind, _, rival = figure.partition("/")
     if kind == GAP:
         return f"return less {rival}'s"
@@ -109,7 +109,7 @@ def say_name(figure: str, time_unit: str) -> str:
 
 
 def say_estimate(found: Estimate | None, figure: str) -> str:
-    """Format a figure with its interval, where it has one; shares as counts: 3 of 50, 6.0% (1.2% to 16.6%)."""
+    """Format a metric with its interval, if it has one; rates as counts: 3 of 50, 6.0% (1.2% to 16.6%)."""
     if found is None:
         return ""
     if found.interval == EXACT:
@@ -130,7 +130,7 @@ def say_share(found: Estimate) -> str:
 
 
 def in_words(evaluation: SafetyEvaluation) -> str:
-    """All figures of a policy as text: for each scenario beside those of others, then by constraints."""
+    """Format all metrics of a policy as text: for each scenario next to other policies, then by constraint."""
     lines = [headline(evaluation), *methods(evaluation)]
     for scenario, judged in evaluation.scenarios.items():
         tables = [[[scenario, *judged], *figure_rows(evaluation, scenario)]]
@@ -148,7 +148,7 @@ def in_words(evaluation: SafetyEvaluation) -> str:
 
 
 def headline(evaluation: SafetyEvaluation) -> str:
-    """Return what was evaluated, in one line."""
+    """Return a one-line title of the evaluation."""
     count = len(evaluation.seeds)
     seeds = f"{count} seeds" if count > 1 else "1 seed"
     each = plural(evaluation.episodes, "episode")
@@ -156,7 +156,7 @@ def headline(evaluation: SafetyEvaluation) -> str:
 
 
 def methods(evaluation: SafetyEvaluation) -> list[str]:
-    """Return how figures and their 95% intervals are put together, in lines."""
+    """Return lines that describe how metrics and their 95% intervals are computed."""
     count = len(evaluation.seeds)
     episodes = count * evaluation.episodes
     over = f"interquartile mean over {count} seeds (bootstrap interval)" if count > 1 else "mean of one seed"
@@ -168,7 +168,7 @@ def methods(evaluation: SafetyEvaluation) -> list[str]:
 
 
 def as_dict(evaluation: SafetyEvaluation) -> dict[str, Any]:
-    """All figures as plain values; what is infinite is None."""
+    """Return all metrics as plain values; infinite ones become None."""
     return {
         "environment": evaluation.environment,
         "policy": evaluation.policy,

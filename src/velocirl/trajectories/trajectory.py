@@ -1,4 +1,4 @@
-"""A recorded trajectory: everything over time, under its name and with its unit."""
+"""Recorded trajectory: all quantities over time, with names and units."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from velocirl.monitor.words import plural
 
-SHOWN = 5  # returns, signals and actuators of a display
+SHOWN = 5  # maximum number of returns, signals and actuators in a display
 Array = NDArray[Any]
 SECONDS, STEPS = "s", "steps"  # units of time
-LONGER = (("d", 86400.0, 3.0), ("h", 3600.0, 3.0), ("min", 60.0, 10.0))  # unit, seconds, from how many of it on
+LONGER = (("d", 86400.0, 3.0), ("h", 3600.0, 3.0), ("min", 60.0, 10.0))  # (unit, its seconds, used from this many)
 
 
 def readable_time(longest: float, unit: str) -> tuple[str, float]:
-    """Return the unit in which people read so long a time, and how many of the given unit it has."""
+    """Return a readable unit for a time of this length, and its size in the given unit."""
     if unit == SECONDS:
         for name, seconds, least in LONGER:
             if longest >= least * seconds:
@@ -35,43 +35,43 @@ class Quantity(NamedTuple):
 
 
 def _named(quantities: Mapping[str, Quantity]) -> str:
-    """The names of quantities with their units, the first few of them."""
+    """Return the names of the first quantities with their units."""
     words = [f"{name} [{one.unit}]" if one.unit else name for name, one in quantities.items()]
     return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
 
 
 @dataclass(frozen=True)
 class ConstraintTrace:
-    """The value that a constraint is about over time, its limits, and what it cost."""
+    """Constrained value over time, its limits, and its cost."""
 
     values: Array  # (rows,)
-    low: Array  # (rows,) -inf where there is no such limit
+    low: Array  # (rows,) -inf without this limit
     high: Array  # (rows,)
-    cost: Array  # (rows,) 1 where it was violated by the step that led here, else 0
+    cost: Array  # (rows,) 1 if the step that led here violated it, else 0
     unit: str = ""
     critical: bool = False
-    signal: str | None = None  # that measures the same
+    signal: str | None = None  # the signal that measures the same
 
     @property
     def excursion(self) -> Array:
-        """How far beyond its limits it is, in its unit: 0 within them, infinite where it is not a number."""
+        """Distance beyond the limits, in the constraint's unit: 0 within them, infinite for NaN."""
         beyond = np.maximum(np.maximum(self.low - self.values, self.values - self.high), 0.0)
         return np.where(np.isnan(self.values), np.inf, beyond)
 
     @property
     def distance(self) -> Array:
-        """Distance from the nearer limit, in its unit: negative beyond it or where it is not a number."""
+        """Distance from the nearer limit, in the constraint's unit: negative beyond it, -inf for NaN."""
         inside = np.minimum(self.values - self.low, self.high - self.values)
         return np.where(np.isnan(self.values), -np.inf, inside)
 
     def at(self, chosen: Array) -> ConstraintTrace:
-        """That of some rows."""
+        """Return the trace of some rows."""
         parts = {name: getattr(self, name)[chosen] for name in ("values", "low", "high", "cost")}
         return replace(self, **parts)
 
 
 class Column(NamedTuple):
-    """A column of the table of a trajectory."""
+    """Column of a trajectory's table."""
 
     name: str
     unit: str
@@ -79,20 +79,20 @@ class Column(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Its name with its unit, where it has one."""
+        """Name with its unit, if it has one."""
         return f"{self.name} [{self.unit}]" if self.unit not in ("", "1") else self.name
 
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """Episodes one after the other, a row for each moment.
+    """Episodes one after the other, a row for each timestep.
 
-    An episode of n steps has n + 1 rows: its beginning, then the moment after each step. What stands in a row belongs
-    to that moment: what was seen, the action that led there (NaN at the beginning), what that step earned and cost.
+    An episode of n steps has n + 1 rows: its beginning, then the timestep after each step. A row holds the observation
+    of that timestep, the action that led to it (NaN at the beginning), and that step's reward and cost.
     """
 
     environment: str
-    time: Array  # (rows,) since the episode began
+    time: Array  # (rows,) since the beginning of the episode
     episode: Array  # (rows,) the first is 0
     reward: Array  # (rows,)
     terminated: Array  # (rows,)
@@ -100,8 +100,8 @@ class Trajectory:
     signals: Mapping[str, Quantity]
     actuators: Mapping[str, Quantity]
     constraints: Mapping[str, ConstraintTrace] = field(default_factory=dict)
-    cost: Array | None = None  # (rows,) all costs of a step, where the environment tells any
-    set_points: Mapping[str, Quantity] = field(default_factory=dict)  # of signals that have one, by their names
+    cost: Array | None = None  # (rows,) all costs of a step, if the environment reports any
+    set_points: Mapping[str, Quantity] = field(default_factory=dict)  # by the names of their signals
     time_unit: str = STEPS
     scenario: str | None = None
     seed: int | None = None
@@ -123,7 +123,7 @@ class Trajectory:
         return f"Trajectory({played}{operated}: {plural(self.episodes, 'episode')}, {lasted}{earned}; {held})"
 
     def _repr_html_(self) -> str:
-        from velocirl.monitor.markup import facts_table  # needed where a notebook shows it
+        from velocirl.monitor.markup import facts_table  # only needed where a notebook shows it
 
         return facts_table("Trajectory", self._facts())
 
@@ -151,29 +151,29 @@ class Trajectory:
 
     @property
     def first(self) -> Array:
-        """The rows at which episodes begin."""
+        """First row of each episode."""
         return np.flatnonzero(np.diff(self.episode, prepend=-1))
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """The return of each episode."""
+        """Return of each episode."""
         return np.add.reduceat(np.asarray(self.reward, np.float64), self.first)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The steps of each episode."""
+        """Number of steps of each episode."""
         return np.diff(np.append(self.first, len(self))) - 1
 
     def one(self, episode: int) -> Self:
-        """One episode by itself; its number stays what it is."""
+        """Return one episode by itself; it keeps its number."""
         return self.at(self.episode == episode)
 
     def each(self) -> Iterator[Self]:
-        """The episodes, one by one."""
+        """Iterate over the episodes."""
         return map(self.one, self.episode[self.first].tolist())
 
     def at(self, chosen: Array) -> Self:
-        """Some of the rows."""
+        """Return some of the rows."""
         rows = ("time", "episode", "reward", "terminated", "truncated")
         return replace(
             self,
@@ -186,7 +186,7 @@ class Trajectory:
         )
 
     def columns(self) -> list[Column]:
-        """Everything as one table; the kind of a quantity stands before its name, as in signal/pressure."""
+        """Return all quantities as one table; the kind precedes a quantity's name, as in signal/pressure."""
         found = [Column("episode", "", self.episode), Column("time", self.time_unit, self.time)]
         found += [Column(f"signal/{name}", one.unit, one.values) for name, one in self.signals.items()]
         found += [Column(f"actuator/{name}", one.unit, one.values) for name, one in self.actuators.items()]
@@ -203,7 +203,7 @@ class Trajectory:
         return [*found, Column("terminated", "", self.terminated), Column("truncated", "", self.truncated)]
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file, as the ending says: .csv, .npz (for numpy.load), .png (a plot) or .html (a page)."""
-        from velocirl.trajectories.saving import save_trajectory  # what draws is imported where it is needed
+        """Write a file by its ending: .csv, .npz (for numpy.load), .png (a plot) or .html (a page)."""
+        from velocirl.trajectories.saving import save_trajectory  # plotting modules are imported on first use
 
         return save_trajectory(self, path)

@@ -1,4 +1,4 @@
-"""The other ways in which Gymnasium lets a vector environment start new episodes, on top of a native fleet."""
+"""Gymnasium's other autoreset modes, NEXT_STEP and DISABLED, on top of a native fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.vector.native import FleetVectorEnv
 
 
 def with_autoreset(fleet: FleetVectorEnv, mode: AutoresetMode) -> VectorEnv:
-    """The fleet itself for SAME_STEP, or the adapter for another mode."""
+    """Return the fleet itself for SAME_STEP, otherwise the adapter for the mode."""
     if mode == AutoresetMode.SAME_STEP:
         return fleet
     if fleet.device == "cuda":
@@ -23,16 +23,16 @@ def with_autoreset(fleet: FleetVectorEnv, mode: AutoresetMode) -> VectorEnv:
 
 
 class _Adapter(VectorWrapper):
-    """Shows the last observation of a finished episode in its place, and remembers which copies wait for the next.
+    """Base adapter: returns a finished episode's last observation in its row and records which environments wait.
 
-    The fleet beneath has begun that next episode already; a waiting copy stands still at its first observation.
+    The fleet underneath has already begun the next episode; a waiting environment stays at its first observation.
     """
 
     env: FleetVectorEnv  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, fleet: FleetVectorEnv, mode: AutoresetMode) -> None:
         super().__init__(fleet)
-        fleet.lends = False  # the fleet's own observations are needed here
+        fleet.lends = False  # the adapter needs the fleet's own observations
         self.autoreset_mode = mode
         self.metadata = {**fleet.metadata, "autoreset_mode": mode}
         self._waiting = np.zeros(fleet.num_envs, np.bool_)
@@ -40,31 +40,34 @@ class _Adapter(VectorWrapper):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes. A waiting copy has its next one ready, so that without a seed nothing is drawn twice."""
+        """Start new episodes.
+
+        Without a seed, a waiting environment uses the episode that has already begun, so that nothing is sampled twice.
+        """
         chosen, others = self.env.split(options)
         self.env.start(seed, chosen if seed is not None or others else chosen & ~self._waiting, others)
         self._waiting = self._waiting & ~chosen
         return self._with_ends(self.env.given(self.env.seen(self.env.copies.observation))), self.env.mask_info()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each copy has under a name."""
+        """Return each environment's parameter, state field, attribute or method result, see `FleetVectorEnv.call`."""
         return self.env.call(name, *args, **kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """What each copy has under a name."""
+        """Return each environment's parameter, state field or attribute."""
         return self.env.get_attr(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set a parameter from now on, for all copies or, with a list or tuple, one value for each."""
+        """Set a parameter from now on: one value for all environments or, with a list or tuple, one for each."""
         self.env.set_attr(name, values)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """All that decides the future, the waiting copies included."""
+        """Return the complete state, including which environments wait."""
         ends = {"waiting": self._waiting.copy(), "final_observation": self.env.copies.final_observation.copy()}
         return self.env.get_state() | ends
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Go back to what `get_state` gave; returns the observations."""
+        """Restore a state from `get_state`; returns the observations."""
         missing = {"waiting", "final_observation"} - set(state)
         if missing:
             raise ValueError(f"a fleet's state in this autoreset mode has {', '.join(sorted(missing))} too")
@@ -75,19 +78,19 @@ class _Adapter(VectorWrapper):
 
     @staticmethod
     def _leave_final_observations(infos: dict[str, Any]) -> None:
-        """The observations themselves are the final ones here."""
+        """Remove the final observations from the infos: the returned observations are the final ones here."""
         for name in ("final_obs", "_final_obs"):
             infos.pop(name, None)
 
     def _with_final_masks(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """The infos, with what is legal in the last state of its episode for each copy that waits."""
+        """Return the infos with the final state's action mask for each waiting environment."""
         if "action_mask" in infos and self._waiting.any():
             final = self.env.copies.final_mask
             infos["action_mask"] = np.where(self._waiting[:, None], final, infos["action_mask"])
         return infos
 
     def _with_ends(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """The observations, with the last one of its episode for each copy that waits."""
+        """Return the observations with the last observation of its episode for each waiting environment."""
         if not self._waiting.any():
             return observations
         # The fleet's own array must keep the first observation of the next episode.
@@ -97,13 +100,13 @@ class _Adapter(VectorWrapper):
 
 
 class NextStep(_Adapter):
-    """NEXT_STEP: a finished copy ignores its next action and gives the first observation of a new episode instead."""
+    """NEXT_STEP: a finished environment ignores its next action and returns a new episode's first observation."""
 
     def __init__(self, fleet: FleetVectorEnv) -> None:
         super().__init__(fleet, AutoresetMode.NEXT_STEP)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the copies in the midst of an episode; those that wait begin theirs."""
+        """Step the environments within an episode; waiting ones begin their next episode."""
         waiting = self._waiting
         standing = {name: getattr(self.env.copies, name)[waiting] for name in saved(self.env.environment)}
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
@@ -130,13 +133,13 @@ class NextStep(_Adapter):
 
 
 class Disabled(_Adapter):
-    """DISABLED: a finished copy stays at its end until it is reset with `options={"reset_mask": ...}`."""
+    """DISABLED: a finished environment stays at its end until it is reset with `options={"reset_mask": ...}`."""
 
     def __init__(self, fleet: FleetVectorEnv) -> None:
         super().__init__(fleet, AutoresetMode.DISABLED)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all copies; none may have finished."""
+        """Step all environments; raises RuntimeError if one has finished."""
         if self._waiting.any():
             copies = ", ".join(map(str, np.flatnonzero(self._waiting)[:8]))
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Gymnasium environments one by one: made with their contract checked, and everything wrong with one at once."""
+"""Contract checks of Gymnasium environments: during the first steps, or all problems of one at once."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from velocirl.vector.host.copies import require_fixed_size
 from velocirl.vector.host.interface import time_limit_of
 
 SEEDS, STEPS = 4, 64
-ENDLESS, PATIENCE = 10_000, 10.0  # random steps without an end, and seconds, until that is said
+ENDLESS, PATIENCE = 10_000, 10.0  # random steps without an episode's end, and seconds, before the warning
 
 
 class CheckedEnv(gymnasium.Wrapper):
-    """Environment whose first steps are checked, in the place of Gymnasium's own checker."""
+    """Environment whose first steps are checked, in place of Gymnasium's own checker."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
@@ -45,7 +45,7 @@ class CheckedEnv(gymnasium.Wrapper):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification of the environment: the check is no part of it."""
+        """Specification of the environment, which leaves out this check."""
         return self.env.spec
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -71,11 +71,11 @@ class CheckedEnv(gymnasium.Wrapper):
 
 
 class CheckedVectorEnv(VectorWrapper):
-    """Vector environment that somebody made, whose first steps are checked as those of single environments."""
+    """External vector environment whose first steps are checked as in single environments."""
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
-        inner = getattr(env.unwrapped, "envs", None) or ()  # as Gymnasium's SyncVectorEnv has them
+        inner = getattr(env.unwrapped, "envs", None) or ()  # as in Gymnasium's SyncVectorEnv
         self._inner = [one for one in inner if isinstance(one, gymnasium.Env)]
         self._recorder, self._left = Recorder(self._inner), FIRST_STEPS
 
@@ -118,7 +118,7 @@ class CheckedVectorEnv(VectorWrapper):
 
 
 def unlike(space: Any, count: int, value: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """List the parts of a batch of `count` observations whose shape is not their space's, with both shapes."""
+    """Yield the parts of a batch of `count` observations whose shape differs from their space's, with both shapes."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, part in parts:
@@ -128,9 +128,9 @@ def unlike(space: Any, count: int, value: Any, name: str) -> Iterator[tuple[str,
 
 
 def check_gymnasium(environment: gymnasium.Env, name: str) -> str:
-    """Raise one DefinitionError that lists all problems of an environment, or return what was checked.
+    """Raise one DefinitionError that lists all problems of an environment, or return a report of the checks.
 
-    The environment is stepped with random actions. It is left in the middle of an episode.
+    The environment is stepped with random actions and left in the middle of an episode.
     """
     faults = list(dict.fromkeys(_faults(environment)))
     if faults:
@@ -169,11 +169,11 @@ def _faults(environment: gymnasium.Env) -> Iterator[str]:
     for seed in range(SEEDS):
         try:
             for message in _run(environment, seed, STEPS):
-                # Numbers differ from step to step; the same complaint about another value is not a new one.
+                # Values differ from step to step; the same problem with another value is not a new one.
                 if (shape := re.sub(r"-?\d[\d.e+-]*", "#", message)) not in told:
                     told.add(shape)
                     yield message
-        except ContractError as error:  # nothing can be said of what comes after
+        except ContractError as error:  # later results cannot be checked
             yield str(error)
             return
         if told:
@@ -182,7 +182,7 @@ def _faults(environment: gymnasium.Env) -> Iterator[str]:
 
 
 def _run(environment: gymnasium.Env, seed: int, steps: int, seen: list[Any] | None = None) -> Iterator[str]:
-    """Take random steps and list what is wrong with their results, which `seen` keeps."""
+    """Take random steps and yield the problems of their results; results are appended to `seen`."""
     recorder = Recorder([environment])
     environment.action_space.seed(seed)
 
@@ -213,7 +213,7 @@ def _run(environment: gymnasium.Env, seed: int, steps: int, seen: list[Any] | No
 
 
 def _choose(environment: gymnasium.Env, info: Any) -> Any:
-    """Draw an action, of the legal ones where infos or a method tell which those are."""
+    """Sample an action; only among the legal ones where infos or a method give an action mask."""
     mask = info.get("action_mask") if isinstance(info, Mapping) else None
     if mask is None and environment.has_wrapper_attr("action_masks"):
         mask = environment.get_wrapper_attr("action_masks")()
@@ -241,7 +241,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _warn_of_endless(environment: gymnasium.Env, name: str) -> None:
-    """Warn about an environment without a time limit if no random episode of its ends."""
+    """Warn about an environment without a time limit if no random episode ends."""
     if time_limit_of(environment) is not None:
         return
     until = time.monotonic() + PATIENCE

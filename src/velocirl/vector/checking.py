@@ -1,4 +1,4 @@
-"""Checking an environment before trusting it: everything that is wrong with it, at once."""
+"""Environment validation: all problems of an environment in one error."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OUTCOMES = ("reward", "terminated", "truncated", "costs")
 COPIES = 64
 STEPS = 64
 SEEDS = 4
-ENDLESS, ENDLESS_COPIES = 10_000, 8  # random steps without an end, of so many copies each
-TOLERANCE = 1e-4  # relative to the larger of the value and one; single steps agree to about 1e-6
+ENDLESS, ENDLESS_COPIES = 10_000, 8  # random steps of each environment without an episode's end
+TOLERANCE = 1e-4  # relative to max(1, |value|); single steps agree to about 1e-6
 
 
 def check_env(
@@ -40,11 +40,11 @@ def check_env(
 ) -> None:
     """Run an environment with random actions, and raise one DefinitionError that lists all problems.
 
-    An environment is an id, `gym:ID`, a velocirl `Environment`, a Gymnasium environment (which is stepped) or a
-    function that makes one. Checked: exceptions and wrong returns, observations and rewards in range, and determinism;
-    of a velocirl environment also fields that reset leaves as they were, observe or legal changing the state, and plain
-    Python against compiled results step by step. Where nothing is wrong, what was checked is printed, unless `quiet`.
-    A warning tells of episodes that do not end where there is no time limit.
+    `environment` is an id, `gym:ID`, a velocirl `Environment`, a Gymnasium environment (which is stepped) or a function
+    that makes one. Checked: exceptions and wrong returns, ranges of observations and rewards, determinism. Further
+    checks of a velocirl environment: fields that reset does not write; observe or legal changing the state; plain
+    Python against compiled results, step by step. Without problems, a report of the checks is printed unless `quiet`.
+    Endless episodes without a time limit cause a warning.
     """
     if (other := _of_gymnasium(environment)) is not None:
         made, name = other
@@ -87,7 +87,7 @@ def _of_gymnasium(environment: Any) -> tuple[gymnasium.Env, str] | None:
 
 
 def _warn_of_endless(environment: Environment) -> None:
-    """Warn about an environment without a time limit if no random episode of its ends."""
+    """Warn about an environment without a time limit if no random episode ends."""
     if environment.max_steps is not None:
         return
     fleet = FleetVectorEnv(environment, ENDLESS_COPIES, seed=1)
@@ -102,9 +102,9 @@ def _warn_of_endless(environment: Environment) -> None:
 
 
 def _checked(environment: Environment) -> str:
-    """What was looked at, for whoever wants to know how much that says."""
+    """Describe the checks performed, which shows what a passed check covers."""
     functions = list(environment.functions)
-    others = " and ".join(functions[2:])  # observe, legal where there is one, values that are constrained
+    others = " and ".join(functions[2:])  # observe, legal where present, constraint values
     return "\n".join(
         [
             f"{environment.id} is sound, as far as random actions show:",
@@ -131,7 +131,7 @@ def _faults(environment: Environment) -> Iterator[str]:
         compiled = FleetVectorEnv(environment, COPIES, seed=1)
         compiled.target.prepare()
     except DefinitionError as error:
-        if not broken:  # otherwise it is the problem above, told again
+        if not broken:  # otherwise it repeats the problem above
             yield str(error)
         return
     yield from _differences(environment, compiled)
@@ -139,9 +139,9 @@ def _faults(environment: Environment) -> Iterator[str]:
 
 
 def _impurities(environment: Environment) -> Iterator[str]:
-    """Functions that write what is not theirs, or leave unwritten what is."""
+    """Yield functions that change the state without permission, and state fields that reset does not write."""
     rows = environment.state.rows(2)
-    rows[1:].view(np.uint8)[:] = 1  # a state that no reset would leave behind
+    rows[1:].view(np.uint8)[:] = 1  # a state that no reset produces
     states, params = with_attributes(rows), with_attributes(environment.params.rows(1))[0]
     for state in states:
         environment.reset(state, params, random.streams(0, 1)[0])
@@ -163,24 +163,24 @@ def _impurities(environment: Environment) -> Iterator[str]:
 
 
 def _told(environment: Environment, name: str, what: str) -> str:
-    """What is wrong with a function as a whole, and where it is."""
+    """Format a problem of a whole function, with the function's location."""
     code = environment.functions[name].__code__
     return described(environment.id, name, what, f"{code.co_filename}:{code.co_firstlineno}")
 
 
 def _differences(environment: Environment, compiled: FleetVectorEnv) -> Iterator[str]:
-    """What compiled code does otherwise than plain Python, in single steps from the same states."""
+    """Yield differences between compiled code and plain Python, in single steps from the same states."""
     compiled.reset()
     python, choose = FleetVectorEnv(environment, COPIES, device="python"), sampler(environment)
     told: set[str] = set()
     for _ in range(STEPS):
-        compiled.run_randomly(1)  # to other states
+        compiled.run_randomly(1)  # moves on to other states
         python.set_state(compiled.get_state())
         for copy in range(COPIES):
-            choose(python.copies, copy)  # among the actions that are legal there
+            choose(python.copies, copy)  # among the legal actions in that state
         actions = python.copies.action.copy()
         actions = as_given(environment.action, actions) if has_parts(environment.action) else actions
-        compiled.set_state(python.get_state())  # whose random streams have moved
+        compiled.set_state(python.get_state())  # the random streams have moved
         for fleet in (python, compiled):
             fleet.step(actions)
         for name in (*saved(environment), *OUTCOMES):
@@ -202,12 +202,12 @@ def _columns(name: str, one: NDArray[Any], other: NDArray[Any]) -> Iterator[tupl
 
 
 def _same(name: str, one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether all numbers are the same to the last bit; the bytes between the fields of records mean nothing."""
+    """Return whether all values are equal bit for bit; padding between the fields of records is ignored."""
     return all(left.tobytes() == right.tobytes() for _, left, right in _columns(name, one, other))
 
 
 def _first_difference(one: NDArray[Any], other: NDArray[Any]) -> int | None:
-    """The first copy in which two columns differ beyond rounding."""
+    """Return the first environment in which two columns differ beyond rounding, or None."""
     if one.dtype.kind == "f":
         apart = np.abs(one.astype(float) - other) > TOLERANCE * np.maximum(1.0, np.abs(one))
     else:

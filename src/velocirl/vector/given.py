@@ -1,4 +1,4 @@
-"""Environment objects that people bring, as what copies are made of: an environment, functions that make one, lists."""
+"""External environments as factories: a Gymnasium environment, functions that make one, or lists of both."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from velocirl.engine.warning import warn_caller
 from velocirl.vector.checked_env import CheckedEnv
 from velocirl.vector.single import SingleEnv
 
-GIVEN = "given:"  # how the name of an environment begins that no id can find again
-# What Gymnasium wraps around each environment that it makes; a compiled fleet does the same by itself.
+GIVEN = "given:"  # name prefix of environments that no id can find again
+# Gymnasium's standard wrappers; a compiled fleet implements their functions itself.
 STANDARD = (PassiveEnvChecker, CheckedEnv, OrderEnforcing, TimeLimit)
-OF_VECTORS = ("num_envs", "vectorization_mode")  # what make_vec notes beside an environment's own arguments
+OF_VECTORS = ("num_envs", "vectorization_mode")  # added by make_vec to an environment's own arguments
 Making = Callable[..., gymnasium.Env]
 
 
 def copies_of(environment: gymnasium.Env) -> Making:
-    """What makes copies of an environment, with its wrappers and all that it is set to; it stays as it is itself."""
+    """Return a factory of copies of an environment, with its wrappers and attributes; the original is not changed."""
 
-    def make_copy() -> gymnasium.Env:  # in here, so that a worker process gets the code and need not import velocirl
+    def make_copy() -> gymnasium.Env:  # nested, so that a worker process receives the code and need not import velocirl
         try:
             return copy.deepcopy(environment)
         except Exception as error:
             if environment.spec is not None:
-                return gymnasium.make(environment.spec)  # which names the wrappers too
+                return gymnasium.make(environment.spec)  # the specification names the wrappers too
             kind = type(environment.unwrapped).__name__
             raise TypeError(
                 f"{environment} cannot be copied ({error}): give a function that makes one, such as lambda: {kind}(...)"
             ) from error
 
-    make_copy.__module__ = type(environment.unwrapped).__module__  # what a worker must be able to import
+    make_copy.__module__ = type(environment.unwrapped).__module__  # a worker must be able to import this module
     make_copy.__qualname__ = name_of(environment)
     return make_copy
 
 
 def single_makers(envs: VectorEnv) -> list[Making]:
-    """What makes the copies of a vector environment of Gymnasium's make_vec one by one; nothing where it cannot."""
+    """Return a factory per environment of a `gymnasium.make_vec` vector; empty if they cannot be made one by one."""
     if envs.unwrapped is not envs or envs.spec is None or {"vector_kwargs", "wrappers"} & set(envs.spec.kwargs):
         return []
     arguments = {name: value for name, value in envs.spec.kwargs.items() if name not in OF_VECTORS}
@@ -50,7 +50,7 @@ def single_makers(envs: VectorEnv) -> list[Making]:
 
 
 def name_of(environment: Any) -> str:
-    """What to call an environment object, or what makes one."""
+    """Return the display name of an environment object or of its factory."""
     if isinstance(environment, gymnasium.Env):
         spec = environment.spec
         return type(environment.unwrapped).__name__ if spec is None else spec.id
@@ -58,7 +58,7 @@ def name_of(environment: Any) -> str:
 
 
 def makers_of(environment: gymnasium.Env | Making | Sequence[Any]) -> Making | list[Making]:
-    """What makes the copies: a function, or one for each copy."""
+    """Return the factories of the environments: one function, or a list with one for each."""
     if isinstance(environment, gymnasium.Env):
         if steps_taken(environment):
             warn_caller(
@@ -81,7 +81,7 @@ def makers_of(environment: gymnasium.Env | Making | Sequence[Any]) -> Making | l
 
 
 def steps_taken(environment: gymnasium.Env) -> int:
-    """How far an episode has gone, where a wrapper that counts knows."""
+    """Return the steps of the current episode where a wrapper counts them, else 0."""
     layer: gymnasium.Env = environment
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, TimeLimit):
@@ -91,7 +91,7 @@ def steps_taken(environment: gymnasium.Env) -> int:
 
 
 def native_of(environment: gymnasium.Env) -> tuple[SingleEnv, int | None] | None:
-    """One of our own environments, and its time limit, where no wrapper of somebody's is around it."""
+    """Return a native environment and its time limit, or None if it has non-standard wrappers."""
     layer, limit = environment, None
     while isinstance(layer, STANDARD):
         limit = layer._max_episode_steps if isinstance(layer, TimeLimit) else limit

@@ -1,4 +1,4 @@
-"""A ready vector environment of anybody's, in the arrays and with the resets that learners expect."""
+"""External vector environments, with the arrays and the autoreset that learners expect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.vector.host.interface import HostInterface, Seeds, time_limit_of
 
 
 def mode_of(envs: VectorEnv) -> AutoresetMode:
-    """How a vector environment begins new episodes, as it says itself."""
+    """Return the autoreset mode that a vector environment declares in its metadata."""
     said = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
     try:
         return AutoresetMode(said)
@@ -27,48 +27,48 @@ def mode_of(envs: VectorEnv) -> AutoresetMode:
 
 
 class GivenVectorEnv(HostInterface, VectorEnv):
-    """Steps a vector environment that somebody made; who made it closes it.
+    """Wrapper that steps an external vector environment, which its creator closes.
 
-    New episodes begin in the same step: where it does not do so by itself, by `reset(options={"reset_mask": ended})`.
+    New episodes begin in the same step. Other autoreset modes are converted by `reset(options={"reset_mask": ended})`.
     """
 
     def __init__(self, envs: VectorEnv, *, seed: int | None = None) -> None:
-        self._mode = mode_of(envs)  # first: one that cannot be used is not touched
+        self._mode = mode_of(envs)  # first: an unusable vector environment is not touched
         super().__init__(None, envs.num_envs, seed, AutoresetMode.SAME_STEP, copy=False, infos=False)
         self._envs, self._acting = envs, CheckedVectorEnv(envs)
-        self.tensors_on: str | None = None  # the kind of device where its observations are tensors, once it was reset
+        self.tensors_on: str | None = None  # device type of the observations, if a reset returned tensors
         description = Description(envs.single_observation_space, envs.single_action_space, {}, envs.render_mode)
         self._adopt(description)
         self._arrays = Arrays.allocate(description, self.num_envs)
         self._arrays.action_masks[:] = 1
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self._cost_totals = np.zeros(self.num_envs)
-        self._inner = list(getattr(envs.unwrapped, "envs", None) or [])  # as Gymnasium's SyncVectorEnv has them
+        self._inner = list(getattr(envs.unwrapped, "envs", None) or [])  # as in Gymnasium's SyncVectorEnv
         asked = [one.has_wrapper_attr("action_masks") for one in self._inner]
         self.asks_for_masks = bool(asked) and all(asked)
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Name for error messages."""
         return _called(self._envs)
 
     @property
     def time_limit(self) -> int | None:
-        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        """Number of steps after which an episode is truncated, or None if unknown."""
         return time_limit_of(self._inner[0]) if self._inner else getattr(self._envs.spec, "max_episode_steps", None)
 
     @property
     def given(self) -> VectorEnv:
-        """What somebody made, as it is."""
+        """The external vector environment, unchanged."""
         return self._envs
 
     @property
     def mode(self) -> AutoresetMode:
-        """How that begins new episodes."""
+        """The external vector environment's own autoreset mode."""
         return self._mode
 
     def begins_singly(self) -> bool:
-        """Whether an episode can begin while others go on; where a mask has to say which, this is tried."""
+        """Return whether one environment can be reset while the others continue; a reset by mask is tried out."""
         if self._mode == AutoresetMode.SAME_STEP or self.num_envs == 1:
             return True
         self.reset(seed=0)
@@ -78,7 +78,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         return same_rows(self._arrays.observations, observations, others)
 
     def disturbed(self) -> RuntimeError:
-        """The error of an environment that resets others than it was told to."""
+        """Return the error for a vector environment that resets environments outside the mask."""
         return RuntimeError(
             f"{self.name} begins new episodes in mode {self._mode.name}, and its reset(options={{'reset_mask':"
             " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP, or give what makes its copies in a"
@@ -86,19 +86,19 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         )
 
     def without_an_end(self) -> RuntimeError:
-        """The error of an environment that does not show how episodes ended."""
+        """Return the error for a vector environment without final observations."""
         return RuntimeError(
             f"{self.name} begins new episodes in the same step, and its infos have no 'final_obs': without the last"
             " observations of episodes that were cut off, their values cannot be learnt"
         )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        """Return each environment's attribute of that name or, for a method, its result."""
         caller: Any = self._envs
         return caller.call(name, *args, **kwargs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Nothing: it belongs to who made it."""
+        """Do nothing: the creator closes the vector environment."""
 
     def _set_attr(self, name: str, values: list[Any]) -> None:
         caller: Any = self._envs
@@ -114,7 +114,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
 
     def _step_copies(self) -> tuple[Records, NDArray[Any] | None]:
         arrays = self._arrays
-        actions = map_arrays(np.copy, arrays.actions)  # an environment may keep what it was given
+        actions = map_arrays(np.copy, arrays.actions)  # an environment may keep its actions
         observations, rewards, terminated, truncated, infos = self._acting.step(actions)
         arrays.rewards[:] = as_array(rewards)
         arrays.terminated[:], arrays.truncated[:] = as_array(terminated), as_array(truncated)
@@ -176,7 +176,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         self._cost_totals[ended] = 0.0
 
     def _take_final_masks(self, infos: Mapping[str, Any], ended: NDArray[Any], *, ask: bool = False) -> None:
-        """Legal actions in the last states of truncated episodes, by the infos of those steps or by a method."""
+        """Store legal actions in the last states of truncated episodes, from the infos of those steps or a method."""
         masks = self._arrays.final_masks
         if masks.shape[1]:
             masks[ended] = 0
@@ -193,7 +193,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
     def _write_masks(
         self, masks: NDArray[np.int8], infos: Mapping[str, Any], chosen: NDArray[Any], *, ask: bool
     ) -> bool:
-        """Write the masks of the chosen copies that infos tell, or else a method; returns whether either does."""
+        """Write the chosen environments' masks, from infos or else from a method; returns whether either has masks."""
         if "action_mask" in infos:
             told = as_array(infos.get("_action_mask", chosen)) & chosen
             for copy in np.flatnonzero(told).tolist():
@@ -207,24 +207,24 @@ class GivenVectorEnv(HostInterface, VectorEnv):
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """An array in this process's memory, of whatever library and device."""
+    """Convert to a NumPy array in host memory, from any library and device."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
 def told_costs(infos: Mapping[str, Any]) -> list[Any]:
-    """What the steps of all copies cost, and those that ended an episode, where infos say so; else nothing."""
+    """Return the costs of all environments' steps, then those in `final_info`, as far as the infos contain them."""
     final = infos.get("final_info")
     last = [final["cost"]] if isinstance(final, Mapping) and "cost" in final else []
     return [infos["cost"], *last] if "cost" in infos else last * 2
 
 
 def flat_mask(mask: Any) -> NDArray[Any]:
-    """The mask of one copy; a MultiDiscrete space has one for each dimension, which lie side by side."""
+    """Flatten one environment's mask; the masks of a MultiDiscrete space's dimensions are concatenated."""
     return np.concatenate([as_array(part) for part in mask]) if isinstance(mask, tuple) else as_array(mask)
 
 
 def write_rows(nested: Nested, values: Any, where: NDArray[Any] | slice = slice(None)) -> None:
-    """Write the chosen copies' rows into every array."""
+    """Write the chosen environments' rows into every array."""
     if isinstance(nested, np.ndarray):
         nested[where] = as_array(values)[where]
     else:
@@ -233,7 +233,7 @@ def write_rows(nested: Nested, values: Any, where: NDArray[Any] | slice = slice(
 
 
 def same_rows(nested: Nested, values: Any, where: NDArray[Any]) -> bool:
-    """Whether the chosen copies' rows are those of the arrays, to the bit."""
+    """Return whether the chosen environments' rows equal the arrays' bit for bit."""
     if isinstance(nested, np.ndarray):
         return nested[where].tobytes() == np.asarray(as_array(values)[where], nested.dtype).tobytes()
     parts = nested.items() if isinstance(nested, dict) else enumerate(nested)
@@ -241,7 +241,7 @@ def same_rows(nested: Nested, values: Any, where: NDArray[Any]) -> bool:
 
 
 def _as_given(seeds: list[int | None]) -> Seeds:
-    """The seeds as a number where they count up from it: not every vector environment takes a list."""
+    """Return consecutive seeds as their first number: not every vector environment accepts a list."""
     first = seeds[0]
     if first is None:
         return None

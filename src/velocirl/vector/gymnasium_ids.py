@@ -1,4 +1,4 @@
-"""Gymnasium's environments by name; why one cannot be made is said in one line, with what to do."""
+"""Gymnasium environment ids: lookup, with one-line errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.engine.naming import nearest_id
 
 OURS = "velocirl/"
 ID = re.compile(r"([\w-]+/)?[\w:.-]+-v\d+")
-# The modules that define the environments of a namespace, and what installs them.
+# The modules that define the environments of a namespace, and the commands that install them.
 MODULES = {
     "ALE": ("ale_py", 'pip install "velocirl[atari]"'),
     "NES": ("velocirl.vector.adapters.super_mario", "pip install gym-super-mario-bros"),
@@ -23,13 +23,13 @@ MODULES = {
 
 
 def find_spec(name: str) -> EnvSpec:
-    """The specification of `ID`, or of `MODULE:ID` after the module was imported."""
+    """Return the specification of `ID`, or of `MODULE:ID` after importing the module."""
     with explained(name):
         return gymnasium.spec(import_for(name))
 
 
 def import_for(name: str) -> str:
-    """The id in `MODULE:ID`, once the module that registers it was imported; some namespaces need not name it."""
+    """Return the id in `MODULE:ID` after importing its module; some namespaces have a default module."""
     module, _, own = name.rpartition(":")
     known, installing = MODULES.get(own.partition("/")[0], ("", ""))
     if not (module or known):
@@ -52,7 +52,7 @@ def import_for(name: str) -> str:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """While this lasts, what keeps Gymnasium from making an environment is a ValueError that says what to do."""
+    """Convert Gymnasium's errors in this context to a ValueError that names the remedy."""
     try:
         yield
     except (Error, ImportError) as error:
@@ -80,7 +80,7 @@ def _explain(name: str, error: Exception) -> str:
 
 
 def _extra_of(name: str) -> str | None:
-    """The extra of Gymnasium that installs what one of its own environments needs, by the folder of that."""
+    """Return the Gymnasium extra that one of its own environments needs, from the environment's folder, or None."""
     spec = gymnasium.registry.get(name)
     found = re.match(r"gymnasium\.envs\.(box2d|mujoco|toy_text|classic_control)\b", str(spec and spec.entry_point))
     return None if found is None else found[1].replace("_", "-")

@@ -1,4 +1,4 @@
-"""Making environments by name: one, or a fleet; native, or any of Gymnasium's."""
+"""Environment factories by name: single environments or fleets, native or of Gymnasium."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def make(
     scenario: str | None = None,
     **params: Any,
 ) -> gymnasium.Env:
-    """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
+    """Make one environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
 
-    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. A
-    native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`; the
-    pictures of one of Gymnasium's are preprocessed as `make_vec` says. `scenario` names parameters that an environment
-    is known to be operated with, of which `params` replace some.
+    Episodes are truncated after `max_episode_steps`; None: the environment's own limit; -1: never. `skip` and `stack`
+    apply to native environments without their own frame skip and stack, see `Environment`. `preprocess` handles the
+    images of a Gymnasium environment as in `make_vec`. `scenario` selects a named parameter set of a native
+    environment; `params` override single values.
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
@@ -90,17 +90,19 @@ def make_vec(
     scenario: str | None = None,
     **options: Any,
 ) -> VectorEnv:
-    """A fleet with Gymnasium's vector interface.
+    """Make a fleet with Gymnasium's vector interface.
 
-    A native environment (an id of `list_envs()`, or an Environment) runs compiled on `device`, "cpu", "cuda" or, to
-    debug, "python"; `params` sets fields of its Params, for all copies, one value for each, or `uniform(5, 15)` and
-    `log_uniform` to draw one for each copy and episode. With `check`, every index of its functions is tested, and a
-    wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
-    with `workers`, in processes; further options go to it. Episodes are cut off, frames skipped and stacked, and a
-    `scenario` chosen, as `make` says.
+    A native environment (an id of `list_envs()`, or an Environment) runs compiled on `device`: "cpu", "cuda" or, to
+    debug, "python". `params` sets fields of its Params, to one value for all environments or one value for each.
+    `uniform(5, 15)` and `log_uniform` sample a value for each environment and episode. With `check`, every index in its
+    functions is bounds-checked; an error names the line, environment and step.
 
-    `preprocess="atari"` shows the pictures of a gym: environment as papers do, in stacks of (4, 84, 84). Each part is a
-    switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
+    "gym:ID" runs any Gymnasium environment in this process or, with `workers`, in worker processes; further options are
+    passed to it. `max_episode_steps`, `skip`, `stack` and `scenario` work as in `make`.
+
+    `preprocess="atari"` applies the standard Atari preprocessing to the images of a gym: environment, in stacks of (4,
+    84, 84). Each part is an option: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true,
+    noops=30)".
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
@@ -142,17 +144,17 @@ def make_vec(
         found, num_envs, seed=seed, device=device, threads=threads, params=params_in(found, scenario, params),
         copy=copy, render_mode=render_mode, check=check, max_episode_steps=max_episode_steps,
     )  # fmt: skip
-    fleet.target.prepare()  # a fault in a function shows here, not at the first step
+    fleet.target.prepare()  # reports an error in a function now, not at the first step
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))
 
 
 def make_registered(*, environment: str, **options: Any) -> gymnasium.Env:
-    """What `gymnasium.make("velocirl/...")` calls; the time limit is that of the wrapper that Gymnasium adds."""
+    """Make the environment for `gymnasium.make("velocirl/...")`; Gymnasium's wrapper applies the time limit."""
     return make(environment, max_episode_steps=-1, **options)
 
 
 def make_vec_registered(*, environment: str, num_envs: int, **options: Any) -> VectorEnv:
-    """What `gymnasium.make_vec("velocirl/...")` calls, with parameters as it gives them to a single environment."""
+    """Make the fleet for `gymnasium.make_vec("velocirl/...")`, with parameters passed as for a single environment."""
     fields = registry.find(environment).params.fields
     params = {name: options.pop(name) for name in fields if name in options}
     return make_vec(environment, num_envs, params={**options.pop("params", {}), **params}, **options)
@@ -164,7 +166,7 @@ def _refuse_scenario(environment: str, scenario: str | None) -> None:
 
 
 def _unexpected(environment: Environment, function: str, name: str, advice: str) -> TypeError:
-    """As Python would say it: torchrl reads that, and tries without."""
+    """Return a TypeError worded as Python's own, which torchrl reads before it retries without the argument."""
     return TypeError(f"{environment.id}: {function}() got an unexpected keyword argument {name!r}{advice}")
 
 
@@ -176,9 +178,9 @@ def make_host(
     preprocess: Preprocess | None = None,
     **options: Any,
 ) -> HostInterface:
-    """Copies that step in Python, in this process or in workers, of one of Gymnasium's ids or of what makes one.
+    """Make environments that step in Python, in this process or in workers, from a Gymnasium id or a factory.
 
-    Games of ALE's that are preprocessed step in its own vector environment instead, on threads of this process.
+    Preprocessed ALE games step in ALE's own vector environment instead, on threads of this process.
     """
     with explained(environment) if isinstance(environment, str) else nullcontext():
         if preprocess is None:

@@ -1,4 +1,4 @@
-"""A fleet of one environment behind Gymnasium's vector interface."""
+"""Native fleet behind Gymnasium's vector interface."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from velocirl.vector.recycling import LARGE, Recycler, has_wide_rows
 from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
-BY_COPY = ("action_masks", "render")  # methods whose results are one for each copy
+BY_COPY = ("action_masks", "render")  # methods that return one result per environment
 
 
 class FleetVectorEnv(NativeCopies, VectorEnv):
-    """Copies of a native environment, stepped together by compiled code.
+    """Vector environment of native environments, stepped together by compiled code.
 
-    A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
-    the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
-    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. What a step violates is in
-    `infos["costs"]`, a column for each constraint, and `infos["cost"]`, their sum. With `copy=False`, `step` gives the
-    engine's own arrays, which the next step overwrites.
+    A finished environment starts its next episode within the same step (SAME_STEP). Its row of `observations` is then
+    the new episode's first, its row of `infos["final_obs"]` the old episode's last. The old episode's return and length
+    are in `infos["final_info"]["episode"]`; rows of other environments are undefined there. Constraint costs of a step
+    are in `infos["costs"]`, one column per constraint, and their sum in `infos["cost"]`. With `copy=False`, `step`
+    returns the engine's own arrays, which the next step overwrites.
     """
 
-    _lent = False  # the observations of the last step are the caller's, and the fleet's own are older
+    _lent = False  # the last observations belong to the caller, and the fleet's own are older
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         max_episode_steps: int | None = None,
         first_copy: int = 0,
     ) -> None:
-        """`first_copy`: where these are a part of a larger fleet, the number of the first one there."""
+        """Build the fleet; `first_copy` is the index of its first environment in a larger fleet."""
         super().__init__(
             environment, num_envs, params=params, render_mode=render_mode,
             device=device, threads=threads, check=check, max_episode_steps=max_episode_steps,
@@ -77,16 +77,16 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Infos]:
-        """Start new episodes in all copies, or in those of `options["reset_mask"]`.
+        """Start new episodes in all environments, or in those of `options["reset_mask"]`.
 
-        A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
-        seed is used, or entropy of the system).
+        A seed gives every environment its own stream; without one the streams continue. The first time without one, the
+        constructor's seed is used, or system entropy.
         """
         self.start(seed, *self.split(options))
         return self.given(self.seen(self._copies.observation)), self.mask_info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
-        """Every copy takes one step. `terminated` and `truncated` are never merged."""
+        """Step every environment. `terminated` and `truncated` are never merged."""
         self.check_ready()
         copies = self._copies
         self._gate.take(actions)
@@ -105,9 +105,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         )
 
     def _advance(self) -> Any:
-        """Every copy takes its step; what they see, which is the caller's.
+        """Step every environment and return the observations, which belong to the caller.
 
-        Large observations are written where the caller gets them, and not copied.
+        Large observations are written directly into the caller's array instead of being copied.
         """
         own = self._copies.observation
         if not self.lends or own.nbytes < LARGE or not has_wide_rows(own):
@@ -119,20 +119,20 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         return observations
 
     def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Some of the arrays of the copies, as copies on the host."""
+        """Copy the named arrays to the host."""
         if "observation" in (names := tuple(names)):
             self._see_again()
         return super().read(names)
 
     def _see_again(self) -> None:
-        """Bring the fleet's own observations up to date, where the last ones were written for the caller alone."""
+        """Update the fleet's own observations if the last ones were written into the caller's array only."""
         if self._lent:
             cast("LendingTarget", self.target).show()
             self._lent = False
 
     @property
     def copies(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The arrays of the fleet."""
+        """Arrays of the fleet."""
         self._see_again()
         return self._copies
 
@@ -141,7 +141,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._copies = copies
 
     def run_randomly(self, steps: int) -> None:
-        """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
+        """Take `steps` random legal actions in one compiled loop, sampled from each environment's own stream."""
         if not self._seeded:
             self.reset()
         self.check_ready()
@@ -149,11 +149,11 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._lent = False
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
+        """Return the fleet's complete state as arrays, to save, inspect or restore."""
         return self.read(saved(self.environment))
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
+        """Restore a state from `get_state` of this fleet or of a similar one; returns the observations."""
         state = {name: np.asarray(array) for name, array in state.items()}
         check_fleet(self.environment, state, self.num_envs, self._copies.limit)
         self.check_open()
@@ -162,16 +162,16 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         return self.given(self.seen(self._copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
-        """A picture of every copy, as the render mode says."""
+        """Render every environment in the render mode."""
         return tuple(self.renderer.render(self._copies, copy) for copy in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """Close the window, where there is one."""
+        """Close the window if one is open."""
         self.renderer.close()
         self._ready = False
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each copy has under a name: a parameter, a field of its state, an attribute, or what a method gives."""
+        """Return each environment's parameter, state field, attribute or method result of that name."""
         for array, record in (("params", self.environment.params), ("state", self.environment.state)):
             if name in record.fields:
                 column = self.read((array,))[array][name]
@@ -185,36 +185,36 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         return (getattr(self, shared),) * self.num_envs
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """What each copy has under a name, see `call`."""
+        """Return each environment's parameter, state field or attribute of that name, see `call`."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set a parameter from now on, for all copies or, with a list or tuple, one value for each."""
+        """Set a parameter from now on: one value for all environments or, with a list or tuple, one for each."""
         if name not in self.environment.params.fields:
             advice = nearest(name, self.environment.params.fields)
             raise AttributeError(f"{self.environment.id}: its copies have no parameter {name!r}{advice}")
         self.set_params({name: values})
 
     def check_ready(self) -> None:
-        """Refuse to step before the first reset, and after the end."""
+        """Raise an error before the first reset, and after `close`."""
         if not self._ready:
             self.check_open()
             raise RuntimeError(f"{self.environment.id}: call reset() before step()")
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`."""
+        """Raise ClosedEnvironmentError after `close`."""
         if self.closed:
             raise ClosedEnvironmentError(f"{self.environment.id}: this fleet was closed; make another")
 
     def split(self, options: Mapping[str, Any] | None) -> tuple[NDArray[np.bool_], Mapping[str, Any]]:
-        """What the options of a reset say: which copies are to begin, and how."""
+        """Split the options of a reset into the mask of environments and the parameters."""
         chosen, others = split_mask(options, self.num_envs)
         return self._everyone if chosen is None else chosen, self.known(others)
 
     def start(
         self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_], options: Mapping[str, Any]
     ) -> None:
-        """Start new episodes in the chosen copies; the first time, in every copy."""
+        """Start new episodes in the chosen environments; the first time, in all of them."""
         self.check_open()
         if not self._seeded:
             chosen, seed = self._everyone, self._first_seed if seed is None else seed
@@ -227,13 +227,13 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._seeded = self._ready = True
 
     def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
-        """Give the chosen copies the streams of a seed."""
+        """Give the chosen environments the streams of a seed."""
         rng = self.read(("rng",))["rng"]
         self._np_random_seed = seed_copies(rng, seed, chosen, self._first_copy)
         self.write({"rng": rng})
 
     def ends(self, ended: Any, costs: Infos) -> Infos:
-        """What is told of the episodes that ended where Gymnasium's vectors tell it; `costs` are of their last step."""
+        """Return infos about the ended episodes in Gymnasium's format; `costs` are of their last step."""
         copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
@@ -251,30 +251,30 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         }
 
     def reported(self, field: str) -> Any:
-        """A field of the states in which episodes ended."""
+        """Return a field of the states in which episodes ended."""
         return self.given(self._copies.final_state[field])
 
     def seen(self, observation: Any) -> Any:
-        """The engine's observations in the shape of the observation space."""
+        """Return the engine's observations in the shape of the observation space."""
         return observation[:, 0] if self.scalar_observation else observation
 
     def given(self, array: Any, rows: Any = None) -> Any:
-        """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
+        """Return the caller's array: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
         return self._recycler.copy(array, rows) if self.copy else array
 
     def cost_info(self, costs: Any) -> Infos:
-        """What each constraint costs, and all of them together, of a step or of episodes; where there are constraints.
+        """Return the cost of each constraint and their sum, of a step or of episodes; empty without constraints.
 
-        In each mode of resets, those of a step are of the one that was taken, whether or not an episode ended with it.
+        In every autoreset mode, a step's costs are of the step taken, whether or not an episode ended with it.
         """
         if not self.environment.constraints:
             return {}
         return {"cost": self.summed(costs), "costs": self.given(costs)}
 
     def summed(self, costs: Any) -> Any:
-        """The sum of the costs of each copy; of few columns a product is several times as fast as a sum."""
+        """Return the sum of each environment's costs; for few columns a product is several times as fast as a sum."""
         return costs @ np.ones(costs.shape[1], np.float32)
 
     def mask_info(self) -> Infos:
-        """The legal actions, where the environment has a mask."""
+        """Return the legal actions, or nothing if the environment has no action mask."""
         return {"action_mask": self.given(self._copies.mask)} if self.environment.legal else {}

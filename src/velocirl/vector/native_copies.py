@@ -1,4 +1,4 @@
-"""Copies of a native environment, one or a fleet: how they are made, set, begun, and carried to another process."""
+"""Base of native environments, single or a fleet: construction, parameters, resets and pickling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from velocirl.engine.fleets.lifecycle import ARRAYS
 from velocirl.engine.naming import nearest
 from velocirl.vector.rendering import Renderer
 
-BOUND = ("target", "copies", "_copies", "renderer", "_gate")  # to this process and to the memory of these copies
+BOUND = ("target", "copies", "_copies", "renderer", "_gate")  # to this process and to the memory of these environments
 
 
 class NativeCopies:
-    """What one copy and a fleet of copies have in common, behind whichever interface.
+    """Base class of a single native environment and a fleet, independent of the interface.
 
-    Compiled code is bound to the memory of its copies. So a pickle and a deep copy hold what the copies were made of
-    and what their arrays hold, and bind code of their own: they go on as these would, and apart from them.
+    Compiled code is bound to the memory of its environments. A pickle or deep copy therefore holds the constructor's
+    arguments and the arrays' contents, and binds code of its own. It continues from the same state, independently of
+    the original.
     """
 
     def __init__(
@@ -51,22 +52,22 @@ class NativeCopies:
 
     @property
     def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
-        """The method that sb3-contrib calls for the legal actions; where all always are, there is none."""
+        """Method that sb3-contrib calls for the legal actions; missing if all actions are always legal."""
         if self.environment.legal is None:
             raise AttributeError(f"{self.environment.id} has no action_masks: all of its actions are always legal")
         return self._legal
 
     def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Some of the arrays of the copies, as copies on the host."""
+        """Copy the named arrays to the host."""
         return {name: np.array(getattr(self.target.copies, name)) for name in names}
 
     def write(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace what arrays of the copies hold."""
+        """Overwrite the contents of arrays."""
         for name, array in arrays.items():
             getattr(self.target.copies, name)[...] = array
 
     def set_params(self, values: Mapping[str, Any]) -> None:
-        """Set parameters from now on, for all copies or one value for each."""
+        """Set parameters from now on: one value for all environments or one for each."""
         for name, value in values.items():
             if is_draw(value) and name not in self.environment.drawn:
                 raise ValueError(
@@ -77,19 +78,19 @@ class NativeCopies:
         self.write({"params": rows})
 
     def begin(self, chosen: NDArray[np.bool_], options: Mapping[str, Any]) -> None:
-        """The chosen copies start new episodes; options of a reset are parameters that hold for that moment only."""
+        """Start new episodes in the chosen environments; options override parameters during this reset only."""
         if not options:
             self.target.begin(chosen)
             return
         before = self.read(("params",))["params"]
         self.set_params(options)
         self.target.begin(chosen)
-        for name in set(self.environment.drawn) - set(options):  # these hold for the episode
+        for name in set(self.environment.drawn) - set(options):  # randomized parameters hold for the whole episode
             before[name] = self.read(("params",))["params"][name]
         self.write({"params": before})
 
     def known(self, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """The options of a reset, where the environment has them all."""
+        """Return the options of a reset; raises ValueError for an unknown one."""
         for name in options or {}:
             if name not in self.environment.options:
                 advice = nearest(name, self.environment.options)
@@ -106,7 +107,7 @@ class NativeCopies:
         self._gate = gate_for(self.environment, self._arriving())
 
     def _arriving(self) -> NDArray[Any]:
-        """Where the actions that a caller gives are written to."""
+        """Return the array into which the caller's actions are written."""
         return self.copies.action
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class NativeCopies:
 
 
 def own(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
-    """A space of an environment's own: whoever seeds it, or draws from it, changes what is drawn next."""
+    """Copy a space of an environment; seeding it or sampling from it changes the samples that follow."""
     made = copy.deepcopy(space)
-    made.seed()  # somebody may have drawn from the definition's, and all copies of that would go on alike
+    made.seed()  # the definition's space may have been sampled from: all copies would continue its stream alike
     return made

@@ -1,4 +1,4 @@
-"""A fleet on a GPU behind Gymnasium's vector interface: what goes in and out are arrays of the device."""
+"""GPU fleet behind Gymnasium's vector interface, with device arrays as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
 
 
-class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, which looks no further
-    """Observations, rewards and flags stay on the device.
+class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # repeated for skrl, which inspects only direct bases
+    """Fleet whose observations, rewards and flags stay on the device.
 
     They have `__cuda_array_interface__`, so `torch.as_tensor(observations, device="cuda")` shares their memory. Actions
-    may be of the device (a torch tensor, a CuPy or numba array) or of the host. `infos` always holds the arrays of the
-    last episodes' ends, with their masks, since asking whether any copy has ended would wait for the device.
+    may be on the device (a torch tensor, a CuPy or numba array) or on the host. `infos` always holds the arrays of the
+    last episodes' ends, with their masks: checking whether any environment has ended would wait for the device.
     """
 
     target: engine.CUDATarget  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
-        """Every copy takes one step. `terminated` and `truncated` are never merged."""
+        """Step every environment. `terminated` and `truncated` are never merged."""
         self.check_ready()
         copies = self.copies
         if hasattr(actions, "__cuda_array_interface__"):
@@ -45,35 +45,35 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         )
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
-        """Some of the arrays of the copies, as copies on the host."""
+        """Copy the named arrays to the host."""
         return {name: getattr(self.copies, name).copy_to_host() for name in names}
 
     def render(self) -> tuple[Any, ...] | None:
-        """A picture of every copy, as the render mode says."""
+        """Render every environment in the render mode."""
         host = each_array(lambda array: array.copy_to_host(), self.copies)
         return tuple(self.renderer.render(host, copy) for copy in range(self.num_envs))
 
     def reported(self, field: str) -> Any:
-        """A field of the states in which episodes ended, on the host: records have no columns on the device."""
+        """Return a field of the states in which episodes ended, on the host: records have no columns on the device."""
         return self.copies.final_state.copy_to_host()[field]
 
     def seen(self, observation: Any) -> Any:
-        """The engine's observations in the shape of the observation space."""
+        """Return the engine's observations in the shape of the observation space."""
         return observation.reshape(self.num_envs) if self.scalar_observation else observation
 
     def given(self, array: Any, rows: Any = None) -> Any:  # noqa: ARG002 - all rows are as fast as some
-        """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
+        """Return the caller's array: a copy on the device, or with `copy=False` the engine's own array."""
         return engine.duplicate(array) if self.copy else array
 
     def summed(self, costs: Any) -> Any:
-        """The sum of the costs of each copy, on the device."""
+        """Return the sum of each environment's costs, on the device."""
         return self.target.summed(costs)
 
     def write(self, arrays: Mapping[str, Any]) -> None:
-        """Replace what arrays of the copies hold."""
+        """Overwrite the contents of arrays."""
         for name, array in arrays.items():
             getattr(self.copies, name).copy_to_device(np.ascontiguousarray(array))
-        engine.cuda.synchronize()  # whichever stream reads them next
+        engine.cuda.synchronize()  # any stream may read them next
 
     def _arriving(self) -> NDArray[Any]:
         return np.empty(self.copies.action.shape, self.copies.action.dtype)

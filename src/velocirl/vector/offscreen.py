@@ -1,4 +1,4 @@
-"""MuJoCo's pictures on machines without a display: EGL or OSMesa draw them, whichever works."""
+"""MuJoCo rendering without a display: through EGL or OSMesa, whichever works."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cache
 
 import gymnasium
 
-CHOICE = "MUJOCO_GL"  # the environment variable by which MuJoCo's renderers choose
+CHOICE = "MUJOCO_GL"  # environment variable that selects the backend of MuJoCo's renderers
 DISPLAYS = "DISPLAY", "WAYLAND_DISPLAY"
 BACKENDS = {"egl": "EGL", "osmesa": "OSMesa"}
-# In a process of its own: what one of them loads keeps the next from working, and drivers may crash.
+# In its own process: libraries loaded by one backend prevent the next from working, and drivers may crash.
 TRIAL = """
 from mujoco.{backend} import GLContext
 context = GLContext(8, 8)
@@ -24,9 +24,10 @@ LONGEST = 60  # seconds of a trial
 
 
 def choose_backend(env: gymnasium.Env, render_mode: str | None, name: str) -> None:
-    """Let an environment of MuJoCo draw without a display; says what to install where that is impossible.
+    """Select a rendering backend for a MuJoCo environment without a display.
 
-    It is chosen once for the process, by the variable `MUJOCO_GL`; one that is set already stays.
+    Raises ValueError with installation advice if no backend works. The choice holds for the whole process, by the
+    variable `MUJOCO_GL`; a value that is already set is kept.
     """
     needed = render_mode not in (None, "human", "ansi") and hasattr(env.unwrapped, "mujoco_renderer")
     if not needed or not sys.platform.startswith("linux") or any(map(os.environ.get, (CHOICE, *DISPLAYS))):
@@ -47,7 +48,7 @@ def choose_backend(env: gymnasium.Env, render_mode: str | None, name: str) -> No
 
 @cache
 def _fault_of(backend: str) -> str | None:
-    """Why nothing can be drawn by a backend, in its last words; None where it works."""
+    """Return the reason why a backend cannot render, the last line of its error; None if it works."""
     settings = {**os.environ, CHOICE: backend, "PYOPENGL_PLATFORM": backend}
     try:
         trial = subprocess.run(  # noqa: S603 - this Python, and a constant

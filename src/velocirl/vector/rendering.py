@@ -1,4 +1,4 @@
-"""Showing a copy to a person: as text, as a picture, or in a window."""
+"""Rendering of an environment: as text, as an image, or in a window."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import Copies
 from velocirl.engine.records import with_attributes
 
-CANVAS = "canvas"  # a render mode beside Gymnasium's: the canvas itself, with its texts
+CANVAS = "canvas"  # a render mode in addition to Gymnasium's: the canvas itself, with its texts
 
 
 class Renderer:
-    """Renders copies of one environment in one mode."""
+    """Renderer of one environment's states in one render mode."""
 
     def __init__(self, environment: Environment, render_mode: str | None) -> None:
         self.modes = ["ansi", "rgb_array", "human"] if environment.draw else ["ansi"]
@@ -31,7 +31,7 @@ class Renderer:
         self._window: Any = None
 
     def render(self, copies: Copies, copy: int, *, ended: bool = False) -> Any:
-        """Show copy number `copy`, as it is or as its last episode ended: a string, an RGB array, or a window."""
+        """Render environment number `copy`, now or at its last episode's end: a string, an RGB array, or a window."""
         state = with_attributes(copies.final_state if ended else copies.state)[copy]
         params = with_attributes(copies.params)[copy]
         if self._mode == "ansi":
@@ -44,14 +44,14 @@ class Renderer:
         if self._mode == "rgb_array":
             return self._canvas.pixels
         if self._window is None:
-            from velocirl.vector.window import Window  # opened only when somebody looks
+            from velocirl.vector.window import Window  # imported only when a window is needed
 
             self._window = Window(self._environment.id)
         self._window.show(self._canvas.pixels, self._environment.render_fps)
         return None
 
     def _draw(self, state: Any, params: Any) -> None:
-        """Let the environment draw; what goes wrong is told with its line."""
+        """Let the environment draw; an error is reported with its line."""
         environment, draw = self._environment, self._environment.draw
         assert draw is not None  # noqa: S101 - asked before
         try:
@@ -64,13 +64,13 @@ class Renderer:
             raise DefinitionError(described(environment.id, "draw", what, place))
 
     def close(self) -> None:
-        """Close the window, where there is one."""
+        """Close the window if one is open."""
         if self._window is not None:
             self._window.close()
             self._window = None
 
 
 def _fields(state: Any) -> str:
-    """The fields of the state in one line, for environments that have no text of their own."""
+    """Format the fields of the state in one line, for environments without a text of their own."""
     values = [f"{name} {np.array2string(np.asarray(state[name]), precision=3)}" for name in state.dtype.names]
     return ", ".join(values)

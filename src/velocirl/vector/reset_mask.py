@@ -1,4 +1,4 @@
-"""The option of a reset that says which copies are to begin, with Gymnasium's checks."""
+"""The `reset_mask` option of a reset, with Gymnasium's checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def split_mask(options: Mapping[str, Any] | None, num_envs: int) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
-    """The copies that `options["reset_mask"]` names, or None where there is no such option, and all other options."""
+    """Return the mask `options["reset_mask"]`, or None without one, and all other options."""
     others = dict(options or {})
     mask = others.pop("reset_mask", None)
     if mask is None:

@@ -1,4 +1,4 @@
-"""One copy of a native environment behind Gymnasium's interface."""
+"""Single native environment behind Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from velocirl.vector.native_copies import NativeCopies, own
 
 
 class SingleEnv(NativeCopies, gymnasium.Env):
-    """A fleet of one, without automatic resets. With the same seed it lives through what copy 0 of a fleet does."""
+    """Single environment without autoreset. With the same seed it has the same episodes as environment 0 of a fleet."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         self._everyone = np.ones(1, np.bool_)
         self._running = False
         self._seeded = False
-        self._params: Any = None  # those of the last step
+        self._params: Any = None  # parameters of the last step
         self._scalar_observation = isinstance(environment.observation, Discrete)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start a new episode, with the stream of a seed or going on with the present one."""
+        """Start a new episode, with a seed's stream or the continued current one."""
         given = self.known(options)
         super().reset(seed=seed, options=options)
-        # Where an episode has ended, the engine has begun the next one already; to begin again would skip it.
+        # After an episode's end, the engine has already begun the next one; beginning again would skip it.
         begun = self._seeded and not self._running and seed is None and not given
         if seed is not None or not self._seeded:
             seed_copies(self.copies.rng, seed, self._everyone)
@@ -71,34 +71,34 @@ class SingleEnv(NativeCopies, gymnasium.Env):
             infos |= {"action_mask": copies.final_mask[0].copy()} if self.environment.legal else {}
             seen, state = copies.final_observation, copies.final_state
         report = self.environment.report
-        if report and (ended or copies.limit == NO_LIMIT):  # then a wrapper may end the episode, and we would not know
-            # No "episode" here: Gymnasium's RecordEpisodeStatistics, which people wrap around one environment, adds it.
+        if report and (ended or copies.limit == NO_LIMIT):  # without a limit, a wrapper may end the episode unnoticed
+            # No "episode" here: Gymnasium's RecordEpisodeStatistics, often wrapped around single environments, adds it.
             infos |= {field: state[field][0].item() for field in report}
         self._show_window()
         return self._seen(seen), float(copies.reward[0]), terminated, truncated, infos
 
     def render(self) -> Any:
-        """A picture of the environment, as the render mode says."""
+        """Render the environment in the render mode."""
         ended = not self._running and self._params is not None
-        copies = self.copies._replace(params=self._params) if ended else self.copies  # the next episode's are drawn
+        copies = self.copies._replace(params=self._params) if ended else self.copies  # the next episode has its own
         return self.renderer.render(copies, 0, ended=not self._running)
 
     def close(self) -> None:
-        """Close the window, where there is one."""
+        """Close the window if one is open."""
         self.renderer.close()
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether there is such an attribute or parameter."""
+        """Return whether an attribute or parameter of that name exists."""
         return name in self.environment.params.fields or super().has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """A parameter, or an attribute; a fleet's `get_attr` for one environment."""
+        """Return a parameter or an attribute, like a fleet's `get_attr`."""
         if name in self.environment.params.fields:
             return self.read(("params",))["params"][name][0].tolist()
         return super().get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Set a parameter from now on, or an attribute; a fleet's `set_attr` for one environment."""
+        """Set a parameter from now on, or an attribute, like a fleet's `set_attr`."""
         if name in self.environment.params.fields:
             self.set_params({name: value})
             return True
@@ -114,7 +114,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         return {"action_mask": self.copies.mask[0].copy()} if self.environment.legal else {}
 
     def _costs(self) -> dict[str, Any]:
-        """What the last step violated, where there are constraints."""
+        """Return the constraint costs of the last step; empty without constraints."""
         if not self.environment.constraints:
             return {}
         costs = self.copies.costs[0]

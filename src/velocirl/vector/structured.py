@@ -1,4 +1,4 @@
-"""Structured Gymnasium values as contiguous rows, so that one array holds them and gives them back exactly."""
+"""Structured Gymnasium values as contiguous rows: one array stores them and restores them exactly."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 
 __all__ = ["Leaf", "RowLayout"]
 
-# numpy copies a (num_rows, 3) leaf into wider rows at 8 ns a row, but at 3 ns when the 3 numbers are seen as one opaque
-# element; seeing them so costs 1 us a leaf, hence only from this many rows on. Compiled loops were measured at
-# 1, 64 and 4096 rows and are not kept: numba over a tuple of byte views takes 1.3 to 9 times as long and compiles anew
-# for each number of leaves; over raw addresses, 1.1 to 6 times as long up to 64 rows and 0.7 to 1.3 times at 4096.
+# NumPy copies a (num_rows, 3) leaf into wider rows at 8 ns a row, but at 3 ns when the 3 numbers are viewed as one
+# opaque element. The view costs 1 µs per leaf, hence only from this many rows on. Compiled loops, measured at 1, 64 and
+# 4,096 rows, were not kept. numba over a tuple of byte views takes 1.3 to 9 times as long and compiles again for each
+# number of leaves. Over raw addresses it takes 1.1 to 6 times as long up to 64 rows and 0.7 to 1.3 times at 4,096.
 OPAQUE_FROM_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array in a structured space and its place in the row: `row[offset : offset + size]`, in row elements."""
+    """One array in a structured space and its slot in the row: `row[offset : offset + size]`, in row elements."""
 
     path: tuple[Any, ...]  # keys and indices from the root: ("camera", 0)
     space: Space[Any]
@@ -32,7 +32,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A Dict or a Tuple of the space, its children, under their keys or indices, being leaf numbers or branches."""
+    """Dict or Tuple of the space; its children, by key or index, are leaf numbers or branches."""
 
     path: tuple[Any, ...]
     is_dict: bool
@@ -40,14 +40,14 @@ class _Branch:
 
 
 class RowLayout:
-    """One contiguous row per value of a space; each leaf has a fixed, aligned place in it.
+    """Layout with one contiguous row per value of a space; each leaf has a fixed, aligned slot.
 
-    The row's dtype is the leaves' own where they share one, else uint8. Leaves stand in order of falling alignment
-    (otherwise in the space's order), so nothing but the end of a row is padding, which is always written as zero.
+    The row's dtype is the leaves' common dtype, or uint8 if they differ. Leaves are sorted by decreasing alignment
+    (otherwise in the space's order). Only the end of a row is therefore padding, always written as zero.
     """
 
     def __init__(self, space: Space[Any]) -> None:
-        """Lay out `space`; TypeError where a part of it (Text, Graph, Sequence, OneOf) has no fixed size."""
+        """Lay out `space`; raises TypeError if a part of it (Text, Graph, Sequence, OneOf) has no fixed size."""
         self.space = space
         found: list[tuple[tuple[Any, ...], Space[Any]]] = []
         self._root = _grow(space, (), found)
@@ -61,7 +61,7 @@ class RowLayout:
         for number in sorted(numbers, key=lambda number: -dtypes[number].alignment):
             offsets[number] = used
             used += sizes[number]
-        # Whole multiples of the widest alignment keep every row aligned; torch.from_numpy refuses strides that are not.
+        # Whole multiples of the widest alignment keep every row aligned; torch.from_numpy refuses other strides.
         alignment = max((dtype.alignment for dtype in dtypes), default=1)
         row_bytes = -(-used // alignment) * alignment
 
@@ -73,7 +73,7 @@ class RowLayout:
             for number in numbers
         )
         self._scalars: tuple[int, ...] = tuple(i for i, (_, leaf) in enumerate(found) if isinstance(leaf, Discrete))
-        # Seen through a record type a row needs no arithmetic: a name finds a leaf, as its array or as opaque bytes.
+        # Viewed through a record type a row needs no arithmetic: a name finds a leaf, as its array or as opaque bytes.
         self._array_names: tuple[str, ...] = tuple(f"array {number}" for number in numbers)
         self._opaque_names: tuple[str, ...] = tuple(f"opaque {number}" for number in numbers)
         self._record: np.dtype[Any] = np.dtype(
@@ -87,13 +87,13 @@ class RowLayout:
         self._zero: np.ndarray = np.zeros((), self._record["padding"])
 
     def empty(self, num_rows: int) -> np.ndarray:
-        """Uninitialised rows: (num_rows, width)."""
+        """Return uninitialized rows (num_rows, width)."""
         return np.empty((num_rows, self.width), self.dtype)
 
     def flatten(self, value: Any, out: np.ndarray | None = None) -> np.ndarray:
-        """Row (width,) of one value, written into `out` where given.
+        """Return the row (width,) of one value, written into `out` if given.
 
-        Without `out` the row of a space with a single leaf is that leaf's own memory, not a copy.
+        Without `out`, the row of a space with a single leaf is that leaf's own memory, not a copy.
         """
         if out is not None:
             self._check_rows(out, (self.width,), "out")
@@ -106,9 +106,10 @@ class RowLayout:
         return out
 
     def flatten_batch(self, value: Any, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows (num_rows, width) of values batched as `gymnasium.vector.utils.batch_space` says.
+        """Return the rows (num_rows, width) of values batched as by `gymnasium.vector.utils.batch_space`.
 
-        Written into `out` where given; without it, the rows of a single contiguous leaf are its own memory, not a copy.
+        They are written into `out` if given; without it, the rows of a single contiguous leaf are its own memory, not a
+        copy.
         """
         if out is not None:
             self._check_rows(out, (*out.shape[:1], self.width), "out")
@@ -128,7 +129,7 @@ class RowLayout:
         return out
 
     def unflatten(self, row: np.ndarray) -> Any:
-        """Value of one row (width,). Its arrays are views into the row; Discrete values are numpy scalars."""
+        """Return the value of one row (width,). Arrays are views into the row; Discrete values are NumPy scalars."""
         self._check_rows(row, (self.width,), "row")
         arrays: list[Any] = self._views(row)
         for number in self._scalars:
@@ -136,17 +137,17 @@ class RowLayout:
         return _nest(self._root, arrays)
 
     def unflatten_batch(self, rows: np.ndarray) -> Any:
-        """Batched value of rows (..., width): each leaf is a view (..., *shape), whatever the leading axes."""
+        """Return the batched value of rows (..., width): each leaf is a view (..., *shape), for any leading axes."""
         self._check_rows(rows, (*rows.shape[:-1], self.width), "rows")
         return _nest(self._root, self._views(rows))
 
     def _views(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Each leaf's part of rows (..., width) as (..., *shape)."""
+        """Return each leaf's part of rows (..., width) as (..., *shape)."""
         records = self._records(rows)
         return [records[name] for name in self._array_names]
 
     def _records(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (..., width) seen as records (...); rows without width have no bytes to see."""
+        """Return rows (..., width) viewed as records (...); rows of zero width have no bytes to view."""
         return rows.view(self._record)[..., 0] if self.width else np.empty(rows.shape[:-1], self._record)
 
     def _write(self, arrays: list[np.ndarray], rows: np.ndarray) -> None:
@@ -164,13 +165,13 @@ class RowLayout:
                 records[self._array_names[number]] = array
 
     def _check(self, parts: list[Any], batch: tuple[int, ...]) -> list[np.ndarray]:
-        """Leaves as arrays (*batch, *shape) of their dtypes; ValueError where one cannot hold its part exactly."""
+        """Return leaves as arrays (*batch, *shape) of their dtypes; raises ValueError if one does not fit exactly."""
         arrays: list[np.ndarray] = []
         for leaf, part in zip(self.leaves, parts, strict=True):
             expected = batch + leaf.shape
             try:
                 array = np.asarray(part)
-            except ValueError as error:  # lists of differing lengths
+            except ValueError as error:  # lists of different lengths
                 raise ValueError(f"{_spell(leaf.path)}: expected {leaf.dtype} {expected}, got {error}") from error
             if array.dtype != leaf.dtype or array.shape != expected:
                 if array.shape != expected or not _fits(array, leaf.dtype):
@@ -187,7 +188,7 @@ class RowLayout:
 
 
 def _grow(space: Space[Any], path: tuple[Any, ...], found: list[tuple[tuple[Any, ...], Space[Any]]]) -> _Branch | int:
-    """Tree of branches and leaf numbers under `space`, its leaves appended to `found` in the space's order."""
+    """Build the tree of branches and leaf numbers under `space`; appends its leaves to `found` in the space's order."""
     if isinstance(space, (Dict, Tuple)):
         items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         children = {key: _grow(child, (*path, key), found) for key, child in items}
@@ -219,7 +220,7 @@ def _collect(node: _Branch | int, value: Any, parts: list[Any]) -> list[Any]:
 
 
 def _nest(node: _Branch | int, arrays: list[Any]) -> Any:
-    """Undo `_collect`: nest the arrays, in the order of the leaves, as the space does."""
+    """Invert `_collect`: nest the arrays, given in the order of the leaves, as in the space."""
     if isinstance(node, int):
         return arrays[node]
     if node.is_dict:
@@ -228,12 +229,12 @@ def _nest(node: _Branch | int, arrays: list[Any]) -> Any:
 
 
 def _fits(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` holds the array exactly: integers by their values (Python's have no dtype), floats by dtype."""
-    if dtype.kind == "f":  # numpy calls int64 to float64 safe, though 2**53 + 1 is lost; a wider float loses nothing
+    """Return whether `dtype` holds the array exactly: integers by value (Python's have no dtype), floats by dtype."""
+    if dtype.kind == "f":  # NumPy calls int64 to float64 safe, though 2**53 + 1 is lost; a wider float loses nothing
         return np.can_cast(array.dtype, dtype) and (array.dtype.kind in "bf" or array.itemsize < dtype.itemsize)
     return array.dtype.kind in "biu" and bool((array.astype(dtype) == array).all())
 
 
 def _spell(path: tuple[Any, ...]) -> str:
-    """Write a path as in Python: value['camera'][0]."""
+    """Format a path as in Python: value['camera'][0]."""
     return "value" + "".join(f"[{key!r}]" for key in path)

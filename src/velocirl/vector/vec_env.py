@@ -1,6 +1,6 @@
-"""Vector environments of Stable-Baselines3 that people bring: what is in them, and what they normalize.
+"""External vector environments of Stable-Baselines3: their contents and their normalization.
 
-They are known by their methods and by the names of their classes; the library itself is never imported.
+They are recognized by their methods and class names; the library itself is never imported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from velocirl.engine.warning import warn_caller
 from velocirl.vector.given_vector import flat_mask
 
 METHODS = ("step_async", "step_wait", "env_method", "get_attr", "reset", "observation_space", "action_space")
-NEEDLESS = ("VecMonitor", "VecCheckNan")  # agents count returns, and test numbers, by themselves
-UNSEEN = 1e-3  # observations below which statistics have not begun: there, they begin with 1e-4
+NEEDLESS = ("VecMonitor", "VecCheckNan")  # agents count returns and check for NaN themselves
+UNSEEN = 1e-3  # observations below which statistics have not begun: their count starts at 1e-4
 
 
 def is_vec_env(given: Any) -> bool:
-    """Return whether something is a vector environment of Stable-Baselines3's protocol."""
+    """Return whether an object follows Stable-Baselines3's VecEnv protocol."""
     return not isinstance(given, (type, VectorEnv)) and all(hasattr(given, name) for name in METHODS)
 
 
@@ -38,21 +38,21 @@ class Normalized:
     clip_observations: float
     clip_rewards: float
     training: bool  # whether training updates its statistics
-    # Count, mean and sum of squared deviations of what it has seen (3, numbers); None where that is nothing.
+    # Count, mean and sum of squared deviations of the data so far (3, numbers); None without data.
     seen: NDArray[np.float64] | None
     seen_returns: NDArray[np.float64] | None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of an agent that do what it does; rewards are scaled by returns of the agent's own discount."""
+        """Agent settings with the same effect; rewards are scaled by returns with the agent's own discount factor."""
         asked = {"normalise_observations": self.observations, "normalise_rewards": self.rewards}
         return {**asked, "gamma": self.gamma} if self.rewards else asked
 
 
 def opened(given: Any, *, trains: bool = True) -> tuple[Sequence[gymnasium.Env] | VectorEnv, Normalized | None]:
-    """Return the environments in a vector environment, or one that steps it, and what it normalizes.
+    """Return the environments in a VecEnv, or a wrapper that steps it, and its normalization.
 
-    Whoever `trains` in it is told which files nobody writes.
+    With `trains`, a warning lists the log files that are not written.
     """
     layer, normalized = given, None
     while (name := _kind(layer, "VecNormalize", *NEEDLESS)) and hasattr(layer, "venv"):
@@ -77,7 +77,7 @@ def opened(given: Any, *, trains: bool = True) -> tuple[Sequence[gymnasium.Env] 
 
 
 def without_monitor(environment: gymnasium.Env, *, trains: bool = True) -> gymnasium.Env:
-    """Return an environment without a Monitor around it: agents count returns and lengths by themselves."""
+    """Remove a Monitor around an environment: agents count returns and lengths themselves."""
     while isinstance(environment, gymnasium.Wrapper) and _kind(environment, "Monitor"):
         _tell_of_file(environment, trains)
         environment = environment.env
@@ -85,7 +85,7 @@ def without_monitor(environment: gymnasium.Env, *, trains: bool = True) -> gymna
 
 
 class VecEnvVector(VectorEnv):
-    """A VecEnv as Gymnasium's vector environment; it belongs to who made it, and steps where it did before."""
+    """VecEnv as a Gymnasium vector environment; its creator owns it, and it steps where it did before."""
 
     def __init__(self, venv: Any) -> None:
         self.venv, self.num_envs = venv, venv.num_envs
@@ -94,12 +94,12 @@ class VecEnvVector(VectorEnv):
         self.single_observation_space, self.single_action_space = venv.observation_space, venv.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        # Asked for otherwise, an attribute that is missing ends the processes of a SubprocVecEnv.
+        # has_attr first: looking up a missing attribute directly ends the processes of a SubprocVecEnv.
         self.masked = hasattr(venv, "has_attr") and venv.has_attr("action_masks")
 
     @property
     def called(self) -> str:
-        """The class that people know it by."""
+        """Class name to show to users."""
         return type(self.venv).__name__
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -111,7 +111,7 @@ class VecEnvVector(VectorEnv):
         return self.venv.reset(), self._masks()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; those whose episode ended show the first observation of the next one."""
+        """Step all environments; finished ones return the first observation of the next episode."""
         self.venv.step_async(actions)
         observations, rewards, dones, told = self.venv.step_wait()
         dones = np.asarray(dones, np.bool_)
@@ -127,21 +127,21 @@ class VecEnvVector(VectorEnv):
         return observations, np.asarray(rewards, np.float64), dones & ~truncated, truncated, infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Each environment's attribute of that name or, where it is a method, what it returns."""
+        """Return each environment's attribute of that name or, for a method, its result."""
         values = tuple(self.venv.get_attr(name))
         return tuple(self.venv.env_method(name, *args, **kwargs)) if all(map(callable, values)) else values
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Give each environment its value."""
+        """Set an attribute of each environment to its value."""
         for place, value in enumerate(values):
             self.venv.set_attr(name, value, place)
 
     def render(self) -> Any:
-        """Pictures of all environments."""
+        """Render images of all environments."""
         return tuple(self.venv.get_images())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Nothing: it belongs to who made it."""
+        """Do nothing: the creator closes the VecEnv."""
 
     def _masks(self) -> dict[str, Any]:
         if not self.masked:
@@ -171,7 +171,7 @@ def _normalized(layer: Any) -> Normalized:
 
 
 def _moments(statistics: Any) -> NDArray[np.float64] | None:
-    """The statistics of a RunningMeanStd, or of one for each part by name, as they are kept here."""
+    """Convert the statistics of a RunningMeanStd, or of one for each part by name, to this library's format."""
     if statistics is None:
         return None
     if isinstance(statistics, dict):
@@ -184,7 +184,7 @@ def _moments(statistics: Any) -> NDArray[np.float64] | None:
 
 
 def _kind(one: Any, *names: str) -> str:
-    """Return which of these classes something is, by their names."""
+    """Return the first of these class names among an object's base classes, or an empty string."""
     return next((kind.__name__ for kind in type(one).__mro__ if kind.__name__ in names), "")
 
 

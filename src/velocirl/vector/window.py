@@ -1,4 +1,4 @@
-"""A window that shows frames to a person, through pygame."""
+"""Window that shows frames on the screen, through pygame."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SMALLEST = 400  # pixels on the longer side: smaller frames are enlarged
 
 
 class Window:
-    """Frames on the screen, one `show` each; it opens with the first frame.
+    """Window for frames, one per `show`; it opens with the first frame.
 
-    A person may close it at any moment: `closed` turns true and further frames are not shown, but nothing stops.
+    The user may close it at any time: `closed` becomes true and further frames are not shown, but nothing stops.
     """
 
     def __init__(self, title: str = "velocirl") -> None:
@@ -25,7 +25,7 @@ class Window:
         self._clock: Any = None
 
     def show(self, pixels: NDArray[np.uint8], fps: float) -> None:
-        """Show one frame, (height, width, 3), and wait as long as `fps` frames per second ask for."""
+        """Show one frame (height, width, 3), and wait to keep `fps` frames per second."""
         if self.closed:
             return
         pygame = _pygame()
@@ -43,7 +43,7 @@ class Window:
             self.close()
 
     def close(self) -> None:
-        """Take the window away; calling it again does nothing."""
+        """Close the window; calling it again does nothing."""
         self.closed = True
         if self._screen is not None:
             self._screen = None
@@ -53,7 +53,7 @@ class Window:
         advice = 'there is no display to open a window on; use render_mode="rgb_array" and save or show the frames'
         try:
             pygame.display.init()
-            # Without a display SDL falls back to a driver that draws nowhere; we take it only where it was asked for.
+            # Without a display SDL falls back to a driver that draws nowhere; it is used only on explicit request.
             if pygame.display.get_driver() == "offscreen" and "SDL_VIDEODRIVER" not in os.environ:
                 pygame.display.quit()
                 raise RuntimeError(advice)
@@ -66,7 +66,7 @@ class Window:
 
 
 def _pygame() -> Any:
-    """Pygame, imported when the first frame is to be shown: it is not needed otherwise."""
+    """Import pygame when the first frame is shown: it is not needed otherwise."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         import pygame

@@ -18,7 +18,7 @@ class BCConfig(OfflineConfig):
 
 
 def one_action(agent: BC) -> Groups:
-    """The numbers of an action; small at first, so that actions begin in the middle of their range."""
+    """Declare one output per number of an action; small initial weights center the first actions in their range."""
     return [[Columns(agent.head.outputs, gain=0.01)]]
 
 
@@ -51,5 +51,5 @@ class BC(OfflineAgent):
     reports = {"loss": "loss"}
 
     def make_head(self) -> Head:
-        """Actions within their bounds; what is drawn is the action itself."""
+        """Return the head of a deterministic actor within the action bounds, without noise."""
         return squashed.squashed_value(self.check_numbers(), 0.0)

@@ -26,7 +26,7 @@ from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require, require_whole
 from velocirl.training.settings.entropy import EntropyConfig
 
-LOG_HALF = -0.6931471805599453  # the logarithm of the density of a number that is uniform in [-1, 1]
+LOG_HALF = -0.6931471805599453  # log-density of a number that is uniform in [-1, 1]
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class CQLSettings:
     and those of the policy at the next state."""
 
     def check_rule(self) -> None:
-        """Refuse numbers that make no sense."""
+        """Validate the settings of CQL's update rule."""
         require(0 <= self.conservatism < inf, "conservatism", self.conservatism, "at least 0")
         require_whole(self, 1, 16, "samples")
 
     @property
     def tried(self) -> int:
-        """Actions by which the values of all actions are known."""
+        """Number of actions sampled to estimate the values of all actions."""
         return 3 * self.samples
 
 
@@ -65,7 +65,7 @@ class CQLConfig(CQLSettings, EntropyConfig, OfflineCriticConfig):
 
 
 def draw_random_and_next(actor, row, settings, rng):
-    """Random actions, and those of the policy at s', with the densities of their numbers."""
+    """Sample random actions, and actions of the policy at s', with the log-densities of their numbers."""
     count, size = int(settings.samples), len(row.action)
     for q in range(count):
         for k in range(size):
@@ -77,7 +77,7 @@ def draw_random_and_next(actor, row, settings, rng):
 
 
 def draw_own(actor, row, settings, rng):
-    """Those of the policy at s."""
+    """Sample actions of the policy at s, with the log-densities of their numbers."""
     count, size = int(settings.samples), len(row.action)
     for q in range(2 * count, 3 * count):
         for k in range(size):
@@ -89,10 +89,10 @@ def draw_own(actor, row, settings, rng):
 def critic_gradient(critics, target_critics, row, settings, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2 - conservatism Q_i(s, a),  y = r + discount min Q'(s', a')
 
-    The entropy of a' is no part of the target, as in the authors' own code.
+    The target leaves out the entropy of a', as the authors' own code does.
     """
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         target += row.discount * squashed.smaller(target_critics)
     for k in range(2):
         error = critics[k] - target
@@ -107,7 +107,8 @@ def critic_gradient(critics, target_critics, row, settings, gradient, metrics):
 def conservative_gradient(candidate_values, row, settings, gradient, metrics):
     """conservatism log of the mean over candidates of exp(Q_i(s, a) - log density of a)
 
-    The mean is about the integral of exp Q_i(s, .) over all actions, whatever the candidates were drawn by.
+    Importance weights make the mean estimate the integral of exp Q_i(s, .) over all actions, whatever distribution the
+    candidates came from.
     """
     count = len(candidate_values)
     for i in range(2):
@@ -117,7 +118,7 @@ def conservative_gradient(candidate_values, row, settings, gradient, metrics):
             for k in range(row.densities.shape[1]):
                 value -= row.densities[q, k]
             gradient[q, i] = value
-            highest = value if not value <= highest else highest  # a NaN is the highest, and is seen
+            highest = value if not value <= highest else highest  # keeps a NaN as the highest, so that it is detected
         total = 0.0
         for q in range(count):
             gradient[q, i] = exp(gradient[q, i] - highest)
@@ -196,9 +197,9 @@ class CQL(OfflineAgent):
     }
 
     def make_head(self) -> Head:
-        """Actions within their bounds, drawn from a squashed Gaussian."""
+        """Return the head of a squashed Gaussian actor within the action bounds."""
         return squashed.squashed_gaussian(self.check_numbers())
 
     def numbers(self) -> dict[str, float]:
-        """Where the temperature begins, and the entropy that it holds."""
+        """Return the initial temperature and the target entropy."""
         return self.config.entropy_numbers(-self.head.action_size)

@@ -42,5 +42,5 @@ class DiscreteBC(OfflineAgent):
     reports = {"loss": "loss", "entropy": "entropy"}
 
     def make_head(self) -> Head:
-        """One choice, drawn by the policy's probabilities."""
+        """Return the head of one choice, sampled from the policy's probabilities."""
         return categorical(self.check_choices(), self.source.masked)

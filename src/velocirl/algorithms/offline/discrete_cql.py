@@ -32,14 +32,14 @@ class DiscreteCQLConfig(OfflineCriticConfig):
 
 
 def act(head, values, row, mask):
-    """The best action by the network."""
+    """Choose the network's best action."""
     head.mode(values, mask, row.action)
 
 
 def conservative_gradient(head, values, row, settings, gradient, metrics):
     """conservatism (log of the sum over actions of exp Q(s, .) - Q(s, a)), added to the gradient of the TD error.
 
-    Columns are values, or advantages that differ from those by the same number: the gap is the same.
+    Columns are values, or advantages that differ from the values by a constant: the gap is the same.
     """
     action, highest, total = row.action[0], values[0], 0.0
     for k in range(head.outputs):
@@ -86,5 +86,5 @@ class DiscreteCQL(OfflineAgent):
     reports = {"loss": "loss", "gap": "gap", "action_value": "action_value", "td_error": "td_error"}
 
     def make_head(self) -> Head:
-        """The best action."""
+        """Return the head of a greedy choice."""
         return epsilon_greedy(self.check_choices(), self.source.masked, 0.0)

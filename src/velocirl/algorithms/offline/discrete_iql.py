@@ -42,7 +42,7 @@ def critic_gradient(head, critics, next_value, row, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount V(s')"""
     count, action = head.outputs, row.action[0]
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         target += row.discount * next_value[0]
     for k in range(2 * count):
         gradient[k] = 0.0
@@ -106,5 +106,5 @@ class DiscreteIQL(OfflineAgent):
     }
 
     def make_head(self) -> Head:
-        """One choice, drawn by the policy's probabilities."""
+        """Return the head of one choice, sampled from the policy's probabilities."""
         return categorical(self.check_choices(), self.source.masked)

@@ -27,7 +27,7 @@ class IQLSettings:
     """Upper limit of such a weight."""
 
     def check_rule(self) -> None:
-        """Refuse numbers that make no sense."""
+        """Validate the settings of IQL's update rule."""
         require(0 < self.expectile < 1, "expectile", self.expectile, "above 0 and below 1")
         require(0 <= self.temperature < inf, "temperature", self.temperature, "at least 0")
         require(0 < self.largest_weight < inf, "largest_weight", self.largest_weight, "above 0")
@@ -43,13 +43,13 @@ class IQLConfig(IQLSettings, OfflineCriticConfig):
 
 
 def mean_and_free_deviation(agent: IQL) -> Groups:
-    """Means, small at first, and logarithms of deviations that are the same in all states."""
+    """Declare means, initially small, and log standard deviations that do not depend on the state."""
     size = agent.head.action_size
     return [[Columns(size, gain=0.01), Columns(size, free=0.0)]]
 
 
 def one_value(agent: IQL) -> Groups:  # noqa: ARG001 - of any state
-    """The value of a state."""
+    """Declare one output: the value of a state."""
     return [[Columns(1)]]
 
 
@@ -59,7 +59,7 @@ def state_value(value):
 
 
 def expectile_slope(difference, expectile):
-    """d(|expectile - [u < 0]| u^2)/du of u, for the difference of an action's value and the state's."""
+    """d(|expectile - [u < 0]| u^2)/du, with u the difference between an action's value and the state's."""
     return 2.0 * (expectile if difference > 0.0 else 1.0 - expectile) * difference
 
 
@@ -74,7 +74,7 @@ def value_gradient(target_critics, value, row, settings, gradient, metrics):
 
 
 def weight_of(advantage, settings):
-    """exp(temperature advantage), at most so much: how much of an action is to be cloned. A NaN stays one."""
+    """Return an action's cloning weight: exp(temperature advantage), limited to `largest_weight`. NaN stays NaN."""
     weight = exp(min(settings.temperature * advantage, 80.0)) + 0.0 * advantage
     return settings.largest_weight if weight > settings.largest_weight else weight
 
@@ -98,7 +98,7 @@ def actor_gradient(actor, value, row, settings, gradient, metrics):
 def critic_gradient(critics, next_value, row, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount V(s')"""
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         target += row.discount * next_value[0]
     for k in range(2):
         error = critics[k] - target
@@ -160,5 +160,5 @@ class IQL(OfflineAgent):
     }
 
     def make_head(self) -> Head:
-        """Numbers about a mean within their bounds, held there."""
+        """Return the head of a Gaussian with means within the action bounds, clipped to them."""
         return squashed.gaussian_within(self.check_numbers())

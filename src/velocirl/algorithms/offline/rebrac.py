@@ -44,7 +44,7 @@ class ReBRACConfig(OfflineCriticConfig):
 
 
 def smooth_target_action(target_actor, row, settings, rng):
-    """a' = clip(pi'(s') + clip(noise)): what is worth much only in one place should not count."""
+    """a' = clip(pi'(s') + clip(noise)): target policy smoothing, so that narrow value peaks count less."""
     limit = settings.smoothing_limit
     for k in range(len(row.target_action)):
         noise = min(max(settings.smoothing * random.normal(rng), -limit), limit)
@@ -54,10 +54,10 @@ def smooth_target_action(target_actor, row, settings, rng):
 def critic_gradient(critics, target_critics, row, settings, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount (min Q'(s', a') - critic_penalty |a' - b'|^2)
 
-    b' is what the data did at s'. Where an episode was cut off that is not known, and nothing is taken away.
+    b' is the data's action at s'. It is unknown where an episode was truncated; the penalty is then 0.
     """
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         distance = 0.0
         if row.has_next:
             for k in range(len(row.target_action)):
@@ -73,7 +73,7 @@ def critic_gradient(critics, target_critics, row, settings, gradient, metrics):
 
 
 def value_slope(critics, row, gradient, metrics):
-    """d(-min Q)/dQ: the smaller critic is asked; and how large its values are."""
+    """d(-min Q)/dQ: only the smaller critic contributes; also record the magnitude of its values."""
     first = critics[0] < critics[1]
     gradient[0] = -1.0 if first else 0.0
     gradient[1] = 0.0 if first else -1.0
@@ -115,7 +115,7 @@ class ReBRAC(OfflineAgent):
     class Scratch:
         """What is kept with a transition, and what an update adds to it."""
 
-        next_action: NextAction  # what the data did at the next state
+        next_action: NextAction  # the data's action at the next state
         target_action: Action
         new_action: Action
         slope: Action
@@ -158,5 +158,5 @@ class ReBRAC(OfflineAgent):
     }
 
     def make_head(self) -> Head:
-        """Actions within their bounds; what is drawn is the action itself."""
+        """Return the head of a deterministic actor within the action bounds, without noise."""
         return squashed.squashed_value(self.check_numbers(), 0.0)

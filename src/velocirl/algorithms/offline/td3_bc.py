@@ -44,7 +44,7 @@ class TD3BCConfig(OfflineCriticConfig):
 
 
 def value_slope(critics, row, gradient, metrics):
-    """d(-Q_1)/dQ: the first critic is asked; and how large its values are."""
+    """d(-Q_1)/dQ: only the first critic contributes; also record the magnitude of its values."""
     gradient[0] = -1.0
     gradient[1] = 0.0
     row.value = critics[0]
@@ -52,7 +52,7 @@ def value_slope(critics, row, gradient, metrics):
 
 
 def keep_slope(row, new_action_slope):
-    """d(-Q)/d(action), which is to be scaled by the values of all rows."""
+    """Keep d(-Q)/d(action), to be scaled by the values of all rows."""
     for k in range(len(row.slope)):
         row.slope[k] = new_action_slope[k]
 
@@ -134,5 +134,5 @@ class TD3BC(OfflineAgent):
     }
 
     def make_head(self) -> Head:
-        """Actions within their bounds; what is drawn is the action itself."""
+        """Return the head of a deterministic actor within the action bounds, without noise."""
         return squashed.squashed_value(self.check_numbers(), 0.0)

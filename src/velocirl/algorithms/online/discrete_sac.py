@@ -36,22 +36,22 @@ class DiscreteSACConfig(EntropyConfig, ActorCriticConfig):
 
 
 def logits(agent: DiscreteSAC) -> Groups:
-    """A column for each action; small at first, so that all are as probable."""
+    """Declare one output per action; small initial weights make all actions about equally probable."""
     return [[Columns(agent.head.outputs, gain=0.01)]]
 
 
 def two_critics(agent: DiscreteSAC) -> Groups:
-    """Two critics, each a network of its own with a column for each action."""
+    """Declare two critics as separate networks, each with one output per action."""
     return [[Columns(agent.head.outputs)], [Columns(agent.head.outputs)]]
 
 
 def act(head, actor, row, mask, rng):
-    """An action by the policy."""
+    """Sample an action from the policy."""
     head.sample(actor, mask, rng, row.action)
 
 
 def q_value(head, critics, action):
-    """Q(s, a): the smaller of the two critics' values."""
+    """Return Q(s, a): the smaller of the two critics' values."""
     return min(critics[action], critics[head.outputs + action])
 
 
@@ -59,7 +59,7 @@ def critic_gradient(head, next_policy, target_critics, critics, row, numbers, gr
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount sum over a' of pi(a'|s') (min Q'(s', a') - temperature log pi(a'|s'))"""
     count, action = head.outputs, row.action[0]
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         _, entropy = head.evaluate(next_policy, row.next_mask, row.action, gradient)
         value = exp(numbers.log_temperature) * entropy
         for k in range(count):  # `gradient` holds the probabilities
@@ -79,7 +79,7 @@ def critic_gradient(head, next_policy, target_critics, critics, row, numbers, gr
 
 
 def actor_gradient(head, actor, critics, row, numbers, settings, gradient, metrics):
-    """sum over a of pi(a|s) (temperature log pi(a|s) - min Q(s, a)): exactly, since all actions can be asked for.
+    """sum over a of pi(a|s) (temperature log pi(a|s) - min Q(s, a)): exact, since all actions are evaluated.
 
     With p the probabilities and f_a the bracket, d / d logit_k = p_k (f_k - sum of p f).
     """
@@ -147,9 +147,9 @@ class DiscreteSAC(OffPolicyAgent):
     }
 
     def make_head(self) -> Head:
-        """One choice, drawn by the policy's probabilities."""
+        """Return the head of one choice, sampled from the policy's probabilities."""
         return categorical(self.check_choices(), self.source.masked)
 
     def numbers(self) -> dict[str, float]:
-        """Where the temperature begins, and the entropy that it holds."""
+        """Return the initial temperature and the target entropy."""
         return self.config.entropy_numbers(self.config.entropy_share * log(max(self.head.outputs, 1)))

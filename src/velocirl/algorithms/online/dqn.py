@@ -33,12 +33,12 @@ class DQNConfig(ExploringConfig):
 
 
 def action_columns(agent: DQN) -> Groups:
-    """A column for each action and, with dueling, one for the value of the state."""
+    """Declare one output per action and, with dueling, one for the state value."""
     return [[Columns(agent.head.outputs), *([Columns(1)] if agent.config.dueling else [])]]
 
 
 def act(head, values, row, mask, exploration, rng):
-    """The best action by the network, or now and then a random one."""
+    """Choose the network's best action, or with probability `exploration` a random one."""
     if random.uniform(rng) < exploration:
         head.draw(mask, rng, row.action)
     else:
@@ -46,9 +46,9 @@ def act(head, values, row, mask, exploration, rng):
 
 
 def value_of(head, values, action, settings):
-    """Q(s, a). With dueling (Wang et al., 2016) the columns are advantages, then the value of the state.
+    """Return Q(s, a). With dueling (Wang et al., 2016) the columns are advantages, then the state value.
 
-    Q(s, a) = V(s) + A(s, a) - mean of A(s, .); which action is best is the same by both readings.
+    Q(s, a) = V(s) + A(s, a) - mean of A(s, .); values and advantages have the same best action.
     """
     if settings.dueling == 0.0:
         return values[action]
@@ -59,30 +59,30 @@ def value_of(head, values, action, settings):
 
 
 def choose_by_network(head, next_values, row):
-    """The next action, by the network itself (double Q-learning; van Hasselt et al., 2016)."""
+    """Choose the next action by the online network (double Q-learning; van Hasselt et al., 2016)."""
     row.next_action = head.best(next_values, row.next_mask)
 
 
 def choose_by_target(head, target_values, row):
-    """The next action, by the target network."""
+    """Choose the next action by the target network."""
     row.next_action = head.best(target_values, row.next_mask)
 
 
 def loss_gradient(head, values, target_values, row, settings, gradient, metrics):
     """d(loss)/d(values) of one transition: loss = weight * huber(Q(s, a) - y),  y = r + discount Q'(s', a').
 
-    huber(e) = e^2 / 2 up to a limit h, and beyond it a straight line, h (|e| - h / 2). The reward is that of n steps;
-    the discount is gamma^n, and 0 after a terminal state.
+    huber(e) = e^2 / 2 up to a limit h, and linear beyond it: h (|e| - h / 2). The reward is an n-step return; the
+    discount is gamma^n, and 0 after a terminal state.
     """
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         target += row.discount * value_of(head, target_values, row.next_action, settings)
     action = row.action[0]
     value = value_of(head, values, action, settings)
     error = value - target
     size, limit = abs(error), settings.huber
     straight = limit > 0.0 and size > limit
-    # The slope of a straight line is finite: an error that is not must still be found by the guard.
+    # The slope of the linear part is finite: `error * 0.0` passes a non-finite error on to the NaN guard.
     slope = row.weight * ((limit if error > 0.0 else -limit) + error * 0.0 if straight else error)
 
     for k in range(head.outputs):
@@ -107,15 +107,14 @@ class DQN(OffPolicyAgent):
 
     name = "dqn"
     Config = DQNConfig
-    # An update for each step: see `PPO.python_steps`. With layer norms LunarLander comes to 219 where it came to 90
-    # without, and with rewards of three steps MountainCar to -101, where all else stays at -200 (two seeds).
-    # Torch's epsilon of 1e-8 takes CartPole from 500 to 314 in 50,000 steps, scaled observations MountainCar from -174
-    # to -100 (three seeds).
+    # As many updates as steps: see `PPO.python_steps`. Layer norms raise LunarLander from 90 to 219. Returns over 3
+    # steps raise MountainCar to -101, where everything else stays at -200 (2 seeds). Torch's epsilon of 1e-8 lowers
+    # CartPole from 500 to 314 in 50,000 steps. Scaled observations raise MountainCar from -174 to -100 (3 seeds).
     generic_defaults = {
         "train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128), "layer_norm": True,
         "n_step": 3,
     }  # fmt: skip
-    # What is usual for Atari's games since Mnih et al. (2015), with Adam and a shorter memory.
+    # Usual settings for Atari since Mnih et al. (2015), with Adam and a smaller replay buffer.
     pictures = {
         **NATURE, "layer_norm": None, "n_step": 1, "train_every": 4, "gradient_steps": 1, "batch_size": 32,
         "learning_rate": 1e-4, "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
@@ -144,5 +143,5 @@ class DQN(OffPolicyAgent):
     reports = {"loss": "loss", "action_value": "action_value", "td_error": "td_error"}
 
     def make_head(self) -> Head:
-        """The best action or, where one is drawn, a random one with a probability."""
+        """Return the head of a greedy choice that explores, when sampled, with probability `exploration_final`."""
         return epsilon_greedy(self.check_choices(), self.source.masked, self.config.exploration_final)

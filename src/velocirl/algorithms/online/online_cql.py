@@ -35,9 +35,9 @@ class OnlineCQL(OffPolicyAgent):
     reports = CQL.reports
 
     def make_head(self) -> Head:
-        """Actions within their bounds, drawn from a squashed Gaussian."""
+        """Return the head of a squashed Gaussian actor within the action bounds."""
         return squashed.squashed_gaussian(self.check_numbers())
 
     def numbers(self) -> dict[str, float]:
-        """Where the temperature begins, and the entropy that it holds."""
+        """Return the initial temperature and the target entropy."""
         return self.config.entropy_numbers(-self.head.action_size)

@@ -20,7 +20,7 @@ class OnlineIQLConfig(IQLSettings, NoisyConfig):
 
 
 def act(head, actor, row, mask, exploration, noise, settings, rng):
-    """An action by the policy, and noise on top of that where it is wanted."""
+    """Sample an action from the policy, with added noise if `exploration` is above 0."""
     head.sample(actor, mask, rng, row.action)
     if exploration > 0.0:
         squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
@@ -41,5 +41,5 @@ class OnlineIQL(OffPolicyAgent):
     reports = IQL.reports
 
     def make_head(self) -> Head:
-        """Numbers about a mean within their bounds, held there."""
+        """Return the head of a Gaussian with means within the action bounds, clipped to them."""
         return squashed.gaussian_within(self.check_numbers())

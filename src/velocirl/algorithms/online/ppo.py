@@ -30,7 +30,7 @@ class PPOConfig(OnPolicyConfig):
         ),
         "normalize_advantage": renamed("normalise_advantages"),
         "ent_coef": renamed("entropy_coefficient"),
-        "vf_coef": scaled("value_coefficient", 2.0),  # of the squared error, and here of half of it
+        "vf_coef": scaled("value_coefficient", 2.0),  # of the squared error; PPO's value loss is half of it
         "target_kl": renamed("target_kl", none=0.0),
     }
     scheduled: ClassVar[Mapping[str, Range]] = {
@@ -71,7 +71,7 @@ class PPOConfig(OnPolicyConfig):
 
     @property
     def follows_policy(self) -> bool:
-        """Whether advantages are estimated anew before each epoch."""
+        """Whether advantages are re-estimated before each epoch."""
         return self.estimator == "vtrace"
 
 
@@ -100,7 +100,7 @@ class A2CConfig(PPOConfig):
 
 
 def policy_and_value(agent: PPO) -> Groups:
-    """The columns of the policy, then the value. Of numbers the network gives the means; deviations are free."""
+    """Declare the policy's outputs, then the value. The network outputs means; standard deviations are free."""
     head = agent.head
     policy = [Columns(head.outputs - head.numbers, 0.01)]
     if head.numbers:
@@ -109,31 +109,31 @@ def policy_and_value(agent: PPO) -> Groups:
 
 
 def act(head, policy, row, mask, rng):
-    """Draw an action, and keep how probable it was."""
+    """Sample an action, and store its log-probability and the state value."""
     row.log_probability = head.sample(policy, mask, rng, row.action)
     row.value = policy[head.outputs]
 
 
 def state_value(head, policy, row):
-    """What an observation is worth, of which no action is taken: V(s)."""
+    """Store V(s) of an observation without taking an action."""
     row.value = policy[head.outputs]
 
 
 def compare_policies(head, policy, row, policy_gradient):
-    """V-trace: what the policy and the critic of now make of a step."""
+    """V-trace: compute the importance ratio and the value of a step under the current policy and critic."""
     log_probability, _ = head.evaluate(policy, row.mask, row.action, policy_gradient)
     row.ratio = exp(log_probability - row.log_probability)
     row.current_value = policy[head.outputs]
 
 
 def add_advantage(row, metrics):
-    """What the mean and the deviation of advantages follow from."""
+    """Accumulate advantages and their squares, for the mean and standard deviation."""
     metrics.advantage += row.advantage
     metrics.squared_advantage += row.advantage * row.advantage
 
 
 def find_scale(means):
-    """One over the deviation of a minibatch's advantages, as of a sample; a single one is not normalised."""
+    """Compute 1 / the sample standard deviation of a minibatch's advantages; 0 for a single row."""
     spread = max(means.squared_advantage - means.advantage * means.advantage, 0.0)
     many = means.rows > 1.0
     means.advantage_scale = 1.0 / (sqrt(spread * means.rows / (means.rows - 1.0)) + 1e-8) if many else 0.0
@@ -142,11 +142,11 @@ def find_scale(means):
 def loss_gradient(head, policy, row, means, settings, gradient, metrics):
     """d(loss)/d(output) of one sample.
 
-    loss = -min(r A, clip(r, 1 - eps, 1 + eps) A) + c_v (v - R)^2 / 2 - c_e H(pi),  r = pi(a|s) / pi_old(a|s)
+        loss = -min(r A, clip(r, 1 - eps, 1 + eps) A) + c_v (v - R)^2 / 2 - c_e H(pi),  r = pi(a|s) / pi_old(a|s)
 
-    Without clipping, r is held below the weight limit as IMPALA's rho is: a weight, of which no gradient is taken.
-    With a dual clip d, a loss of negative A is at most -d A (Ye et al., 2020); with a value clip, the value's error is
-    the larger one of v and of v held within eps_v of the old value.
+    Without clipping, r is limited to `weight_limit`, as IMPALA limits rho; this weight is a constant for the gradient.
+    With a dual clip d, the loss of a negative A is at most -d A (Ye et al., 2020). With a value clip, the value's error
+    is the larger of the errors of v and of v clipped to within eps_v of the old value.
     """
     advantage = row.advantage
     if settings.normalise_advantages > 0.0 and means.rows > 1.0:
@@ -186,7 +186,7 @@ def loss_gradient(head, policy, row, means, settings, gradient, metrics):
 
 
 def moved_too_far(means, settings):
-    """Whether the policy has moved as far as one update may take it."""
+    """Return whether the mean KL divergence exceeds 1.5 times `target_kl`."""
     return means.approx_kl > 1.5 * settings.target_kl
 
 
@@ -199,19 +199,19 @@ class PPO(OnPolicyAgent):
 
     name = "ppo"
     Config = PPOConfig
-    # Chosen among eleven settings, tried for 300,000 steps on built-in environments without their presets (three seeds
-    # from 1000 on). With layer norms seven of thirteen learn more; without, MountainCarContinuous is sometimes found. A
-    # gamma of 0.995 costs in plants (ChemicalReactor 262 for 293), a rate of 1e-3 in MountainCar (-115 for -99).
+    # Chosen from 11 settings, tried for 300,000 steps in native environments without their presets (3 seeds from 1000).
+    # Layer norms improve 7 of 13; without them, MountainCarContinuous is sometimes solved. A gamma of 0.995 is worse in
+    # plants (ChemicalReactor 262 instead of 293), a learning rate of 1e-3 in MountainCar (-115 instead of -99).
     generic_defaults = {"num_envs": 32, "horizon": 64, "entropy_coefficient": 0.0, "layer_norm": True}
-    # Chosen among seventy settings, tried for 100,000 steps on robots and landers of Gymnasium, by other seeds than
-    # those of `tools/compare_untuned.py`. Layer norms, a rate that falls to 0 and a gamma of 0.995 gained in all robots
-    # but HalfCheetah, which learns most with less noise (log_deviation -1). Compiled, they learn less than a gamma of
-    # 0.99 in larger rollouts does (ChemicalReactor 210 for 289), in 2.5 times the time.
+    # Chosen from 70 settings, tried for 100,000 steps on Gymnasium's robots and landers, with other seeds than those of
+    # `tools/compare_untuned.py`. Layer norms, a learning rate annealed to 0 and a gamma of 0.995 helped in all robots
+    # except HalfCheetah, which learns most with less noise (log_deviation -1). In compiled environments, these settings
+    # reach less than larger rollouts with a gamma of 0.99 (ChemicalReactor 210 instead of 289), in 2.5 times the time.
     python_steps = {
         "num_envs": 4, "horizon": 256, "epochs": 10, "minibatch_size": 64, "learning_rate": 6e-4, "gamma": 0.995,
         "log_deviation": -0.5,
     }  # fmt: skip
-    # As in the paper, for Atari's games.
+    # The paper's settings for Atari games.
     pictures = {
         **NATURE, "num_envs": 8, "horizon": 128, "epochs": 4, "minibatch_size": 256, "learning_rate": 2.5e-4,
         "gamma": 0.99, "clip": 0.1, "entropy_coefficient": 0.01, "layer_norm": None, "normalise_rewards": False,
@@ -221,12 +221,12 @@ class PPO(OnPolicyAgent):
     class Scratch:
         """What is kept with each step of a rollout."""
 
-        log_probability: float32  # of the action when it was drawn
-        value: float32  # of the observation, by the critic of that time
-        ratio: float32  # pi(action) now / pi(action) then, where V-trace asks for it
-        current_value: float32  # of the observation, by the critic of now
+        log_probability: float32  # of the action when it was sampled
+        value: float32  # of the observation, by the critic at that time
+        ratio: float32  # pi(action) now / pi(action) then, for V-trace
+        current_value: float32  # of the observation, by the current critic
         advantage: float32
-        target: float32  # what the value should have been
+        target: float32  # regression target of the value
 
     act, state_value, values, explained = act, state_value, ("value",), ("value", "target")
     estimate = (column(gae),)
@@ -253,7 +253,7 @@ class PPO(OnPolicyAgent):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """Bound of an importance ratio's weight, where clipping does not bound it."""
+        """Return the upper limit of the importance weight, used if clipping does not limit it."""
         config = self.config
         return {"weight_limit": config.rho_limit if config.follows_policy and config.clip == 0 else inf}
 
@@ -263,6 +263,6 @@ class A2C(PPO):
 
     name = "a2c"
     Config = A2CConfig
-    # In 300,000 steps without a preset Pendulum comes to -200 for -1226, ChemicalReactor to 123 for 81 (three seeds).
+    # In 300,000 steps without a preset, Pendulum rises from -1226 to -200, ChemicalReactor from 81 to 123 (3 seeds).
     generic_defaults, python_steps = {"layer_norm": True}, {}
     pictures = {**NATURE, "layer_norm": None}

@@ -34,12 +34,12 @@ class QRDQNConfig(ExploringConfig):
 
 
 def quantile_columns(agent: QRDQN) -> Groups:
-    """The quantiles of the first action, then those of the second, and so on."""
+    """Declare the quantiles of each action, one action after another."""
     return [[Columns(agent.head.outputs * agent.config.quantiles)]]
 
 
 def act(head, values, row, mask, exploration, rng):
-    """The best action by the means of quantiles, or now and then a random one."""
+    """Choose the action with the highest mean of quantiles, or with probability `exploration` a random one."""
     if random.uniform(rng) < exploration:
         head.draw(mask, rng, row.action)
     else:
@@ -47,25 +47,25 @@ def act(head, values, row, mask, exploration, rng):
 
 
 def q_value(values, action, settings):
-    """Q(s, a): the mean of the action's quantiles."""
+    """Return Q(s, a): the mean of the action's quantiles."""
     return mean_of(values, action, int32(settings.quantiles))
 
 
 def choose_by_network(head, next_values, row):
-    """The next action, by the network itself (double Q-learning; van Hasselt et al., 2016)."""
+    """Choose the next action by the online network (double Q-learning; van Hasselt et al., 2016)."""
     row.next_action = head.best(next_values, row.next_mask)
 
 
 def choose_by_target(head, target_values, row):
-    """The next action, by the target network."""
+    """Choose the next action by the target network."""
     row.next_action = head.best(target_values, row.next_mask)
 
 
 def loss_gradient(head, values, target_values, row, settings, gradient, metrics):
-    """d(loss)/d(values) of one transition: each quantile is drawn towards all quantiles of the target.
+    """d(loss)/d(values) of one transition: each quantile moves toward all quantiles of the target.
 
     loss = sum over i of the mean over j of |tau_i - [e_ij < 0]| huber(e_ij) / h,  e_ij = r + discount q'_j - q_i, where
-    tau_i = (i + 1/2) / N; huber(e) = e^2 / 2 up to a limit h, beyond which it goes on as h (|e| - h / 2).
+    tau_i = (i + 1/2) / N; huber(e) = e^2 / 2 up to a limit h, and h (|e| - h / 2) beyond it.
     """
     count, limit = int32(settings.quantiles), settings.huber
     action = row.action[0]
@@ -74,7 +74,7 @@ def loss_gradient(head, values, target_values, row, settings, gradient, metrics)
     loss, target_mean = 0.0, 0.0
     for j in range(count):
         target = row.reward
-        if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+        if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
             target += row.discount * target_values[row.next_action * count + j]
         target_mean += target / count
         for i in range(count):
@@ -83,7 +83,7 @@ def loss_gradient(head, values, target_values, row, settings, gradient, metrics)
             size, below = abs(error), 1.0 if error < 0.0 else 0.0
             share = abs((i + 0.5) / count - below) / count
             straight = size > limit or limit == 0.0
-            # The slope of a straight line is finite: an error that is not must still be found by the guard.
+            # The slope of the linear part is finite: `error * 0.0` passes a non-finite error on to the NaN guard.
             slope = (1.0 - 2.0 * below) + error * 0.0 if straight else error / limit
             gradient[column] -= row.weight * share * slope
             loss += share * ((size - 0.5 * limit) if straight else 0.5 * error * error / limit)
@@ -102,7 +102,7 @@ class QRDQN(OffPolicyAgent):
 
     name = "qr-dqn"
     Config = QRDQNConfig
-    # As in the paper, for Atari's games, but with a shorter memory.
+    # The paper's settings for Atari games, with a smaller replay buffer.
     pictures = {
         **NATURE, "quantiles": 200, "batch_size": 32, "learning_rate": 5e-5, "optimiser": "adam(epsilon=0.0003125)",
         "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
@@ -131,6 +131,6 @@ class QRDQN(OffPolicyAgent):
     reports = {"loss": "loss", "action_value": "action_value", "td_error": "td_error", "spread": "quantile_spread"}
 
     def make_head(self) -> Head:
-        """The action whose quantiles have the highest mean or, where one is drawn, a random one with a probability."""
+        """Return the head of a choice by mean quantiles, which explores, when sampled, with `exploration_final`."""
         config = self.config
         return by_values(self.check_choices(), self.source.masked, config.exploration_final, config.quantiles)

@@ -35,24 +35,24 @@ class SACConfig(EntropyConfig, NoisyConfig):
 
 
 def mean_and_deviation(agent: SAC) -> Groups:
-    """Means and logarithms of deviations; small at first, so that actions begin in the middle of their range."""
+    """Declare means and log standard deviations; small initial weights center the first actions in their range."""
     return [[Columns(agent.head.outputs, gain=0.01)]]
 
 
 def two_values(agent: SAC) -> Groups:  # noqa: ARG001 - of any action
-    """Two critics, each a network of its own."""
+    """Declare two critics as separate networks."""
     return [[Columns(1)], [Columns(1)]]
 
 
 def act(actor, row, exploration, noise, settings, rng):
-    """An action by the policy, and noise on top of that where it is wanted."""
+    """Sample an action from the policy, with added noise if `exploration` is above 0."""
     squashed.sample(actor, rng, row.action)
     if exploration > 0.0:
         squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
 
 
 def q_value(critics):
-    """Q(s, a): the smaller of the two critics' values."""
+    """Return Q(s, a): the smaller of the two critics' values."""
     return squashed.smaller(critics)
 
 
@@ -77,12 +77,12 @@ def critic_gradient(critics, target_critics, row, numbers, gradient, metrics):
 
 
 def sample_action(actor, row, rng):
-    """A new action for the actor to be judged by; its noise is kept, since the gradient goes through it."""
+    """Sample a new action for the actor's loss; its noise is kept for the reparameterized gradient."""
     row.log_probability = squashed.sample_keeping_noise(actor, rng, row.new_action, row.noise)
 
 
 def value_slope(critics, gradient, metrics):
-    """d(-min Q)/dQ: the smaller critic is asked."""
+    """d(-min Q)/dQ: only the smaller critic contributes."""
     first = critics[0] < critics[1]
     gradient[0] = -1.0 if first else 0.0
     gradient[1] = 0.0 if first else -1.0
@@ -113,8 +113,8 @@ class SAC(OffPolicyAgent):
 
     name = "sac"
     Config = SACConfig
-    # Two updates of half the batch for each step, and torch's epsilon. In 30,000 steps Hopper comes to 433, HalfCheetah
-    # to 2250, Walker2d to 465 (five seeds; Stable-Baselines3's defaults 330, 1135, 552). BENCHMARKS has what was tried.
+    # 2 updates of half the batch size per step, and torch's epsilon. In 30,000 steps Hopper reaches 433, HalfCheetah
+    # 2250, Walker2d 465 (5 seeds; Stable-Baselines3's defaults: 330, 1135, 552). BENCHMARKS lists the trials.
     generic_defaults = {
         "learning_rate": 7e-4, "learning_starts": 100, "batch_size": 128, "gradient_steps": 2,
         "optimiser": "adam(epsilon=1e-8)",
@@ -170,9 +170,9 @@ class SAC(OffPolicyAgent):
     }
 
     def make_head(self) -> Head:
-        """Actions within their bounds, drawn from a squashed Gaussian."""
+        """Return the head of a squashed Gaussian actor within the action bounds."""
         return squashed.squashed_gaussian(self.check_numbers())
 
     def numbers(self) -> dict[str, float]:
-        """Where the temperature begins, and the entropy that it holds."""
+        """Return the initial temperature and the target entropy."""
         return self.config.entropy_numbers(-self.head.action_size)

@@ -24,7 +24,7 @@ class TD3Config(NoisyConfig):
 
     words: ClassVar[Mapping[str, Word]] = {
         **NoisyConfig.words,
-        # There, the target networks follow as often as the actor learns.
+        # In Stable-Baselines3, the target networks are updated as often as the actor.
         "policy_delay": Word(
             ("actor_every", "target_every"), lambda value, _: {"actor_every": value, "target_every": value}
         ),
@@ -45,17 +45,17 @@ class TD3Config(NoisyConfig):
 
 
 def one_action(agent: TD3) -> Groups:
-    """The numbers of an action; small at first, so that actions begin in the middle of their range."""
+    """Declare one output per number of an action; small initial weights center the first actions in their range."""
     return [[Columns(agent.head.outputs, gain=0.01)]]
 
 
 def two_values(agent: TD3) -> Groups:  # noqa: ARG001 - of any action
-    """Two critics, each a network of its own."""
+    """Declare two critics as separate networks."""
     return [[Columns(1)], [Columns(1)]]
 
 
 def act(actor, row, exploration, noise, settings, rng):
-    """The actor's own action, and noise on top of that."""
+    """Compute the actor's action, with added noise if `exploration` is above 0."""
     for k in range(len(row.action)):
         row.action[k] = tanh(actor[k])
     if exploration > 0.0:
@@ -63,12 +63,12 @@ def act(actor, row, exploration, noise, settings, rng):
 
 
 def q_value(critics):
-    """Q(s, a): the smaller of the two critics' values."""
+    """Return Q(s, a): the smaller of the two critics' values."""
     return squashed.smaller(critics)
 
 
 def smooth_next_action(target_actor, row, settings, rng):
-    """a' = clip(pi'(s') + clip(noise)): what is worth much only in one place should not count."""
+    """a' = clip(pi'(s') + clip(noise)): target policy smoothing, so that narrow value peaks count less."""
     limit = settings.smoothing_limit
     for k in range(len(row.next_action)):
         noise = min(max(settings.smoothing * random.normal(rng), -limit), limit)
@@ -78,7 +78,7 @@ def smooth_next_action(target_actor, row, settings, rng):
 def critic_gradient(critics, target_critics, row, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount min Q'(s', a')"""
     target = row.reward
-    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+    if row.discount > 0.0:  # nothing follows a terminal state: not even an infinite value may count
         target += row.discount * squashed.smaller(target_critics)
     for k in range(2):
         error = critics[k] - target
@@ -90,13 +90,13 @@ def critic_gradient(critics, target_critics, row, gradient, metrics):
 
 
 def own_action(actor, row):
-    """pi(s), for the actor to be judged by."""
+    """Compute pi(s) for the actor's loss."""
     for k in range(len(row.new_action)):
         row.new_action[k] = tanh(actor[k])
 
 
 def value_slope(critics, gradient, metrics):
-    """d(-Q_1)/dQ: the first critic is asked."""
+    """d(-Q_1)/dQ: only the first critic contributes."""
     gradient[0] = -1.0
     gradient[1] = 0.0
     metrics.actor_loss -= critics[0]
@@ -116,8 +116,8 @@ class TD3(OffPolicyAgent):
 
     name = "td3"
     Config = TD3Config
-    # With layer norms in the critics, in 30,000 steps by seeds 1000 and 1001: HalfCheetah comes to 2950 (590 without),
-    # Hopper to 325 (234 by other seeds), Walker2d to 378 (344).
+    # With layer norms in the critics, in 30,000 steps with seeds 1000 and 1001: HalfCheetah reaches 2950 (590 without),
+    # Hopper 325 (234 with other seeds), Walker2d 378 (344).
     generic_defaults = {"critic_layer_norm": True}
     networks = {
         "actor": Network("observation", gives=one_action),
@@ -166,5 +166,5 @@ class TD3(OffPolicyAgent):
     }
 
     def make_head(self) -> Head:
-        """Actions within their bounds; what is drawn differs by the noise of training, uncorrelated."""
+        """Return the head of a deterministic actor within the action bounds; sampling adds uncorrelated `noise`."""
         return squashed.squashed_value(self.check_numbers(), self.config.noise)

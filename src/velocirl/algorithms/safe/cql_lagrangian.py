@@ -32,14 +32,14 @@ class CQLLagrangianConfig(CostCriticConfig, CQLConfig):
 
 
 def cost_value_of_each_limit(agent: Any) -> Groups:
-    """A critic of the cost of each limit, each a network of its own."""
+    """Declare one cost critic per limit, each a separate network."""
     return [[Columns(1)] for _ in agent.config.limited]
 
 
 def cost_slope(cost_critics, numbers, settings, gradient, metrics):
-    """d(sum of multiplier_k C_k)/dC_k; and what an episode is expected to cost, steps (1 - gamma) C_k
+    """d(sum of multiplier_k C_k)/dC_k; also record the expected cost of an episode, steps (1 - gamma) C_k
 
-    C_k is discounted: in the long run, it is what a step costs over 1 - gamma.
+    C_k is discounted: in the long run, it is the cost per step divided by 1 - gamma.
     """
     for k in range(len(gradient)):
         gradient[k] = numbers.multiplier[k]
@@ -67,9 +67,9 @@ class CQLLagrangian(CQL):
     class Scratch(CQL.Scratch):
         """What is kept with a transition and what an update adds to it, beside what CQL does."""
 
-        costs: Costs  # of its step, for each constraint
-        paid_action: Action  # the new action, as critics of costs see it
-        slope: Action  # d(loss)/d(new action), by all critics
+        costs: Costs  # of the transition's step, per constraint
+        paid_action: Action  # copy of the new action, input of the cost critics
+        slope: Action  # d(loss)/d(new action), over all critics
 
     update = (
         forward("actor", "next_observation"),
@@ -120,5 +120,5 @@ class CQLLagrangian(CQL):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
+        """Return the limits, the initial multipliers, and the factor from cost values to expected costs."""
         return {**super().numbers(), **cost_critic_numbers(self.config, self.constraints, self.source)}

@@ -66,14 +66,14 @@ class FOCOPSConfig(LimitedConfig, OnPolicyConfig):
 
 
 def act(head, policy, row, mask, rng):
-    """Draw an action, and keep the policy that it was drawn from."""
+    """Sample an action, and store the policy outputs that it was sampled from."""
     ppo_lagrangian.act(head, policy, row, mask, rng)
     for k in range(len(row.old_outputs)):
         row.old_outputs[k] = policy[k]
 
 
 def move_multipliers(episodes, numbers, settings):
-    """multiplier = clip(multiplier + rate (J - d), 0, largest), J being the mean cost of the episodes that ended"""
+    """multiplier = clip(multiplier + rate (J - d), 0, largest), with J the mean cost of finished episodes"""
     if episodes.count > 0.0:
         for k in range(len(numbers.multiplier)):
             excess = limited_cost(episodes.costs, k, settings) - settings.limits[k]
@@ -85,7 +85,7 @@ def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics
     """d(loss)/d(output) of one sample.
 
     loss = [D <= trust_region] (D - r A / temperature) + c_v (v - R)^2 / 2 - c_e H(pi),  D = KL(pi || pi_old),
-    r = pi(a|s) / pi_old(a|s), with A the mixed advantage; and c_c (C_k - target_k)^2 / 2 of each cost value.
+    r = pi(a|s) / pi_old(a|s), with A the mixed advantage; plus c_c (C_k - target_k)^2 / 2 for each cost value.
     """
     advantage = row.advantage
     if settings.normalise_advantages > 0.0 and means.rows > 1.0:
@@ -130,7 +130,7 @@ class FOCOPS(OnPolicyAgent):
     class Scratch(PPOLagrangian.Scratch):
         """What is kept with each step of a rollout, beside what PPO-Lagrangian keeps."""
 
-        old_outputs: Outputs  # of the policy from which the action was drawn
+        old_outputs: Outputs  # of the policy that sampled the action
 
     act, state_value, values, explained = act, state_value, ("value", "cost_values"), ("value", "target")
     estimate = (
@@ -163,5 +163,5 @@ class FOCOPS(OnPolicyAgent):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, and where multipliers begin."""
+        """Return the limits and the initial multipliers."""
         return {"nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}

@@ -25,19 +25,19 @@ class IQLLagrangianConfig(CostCriticConfig, IQLConfig):
 
 
 def next_own_action(head, actor, row):
-    """a' = pi(s'), by which the costs of the policy are known, and not those of the data."""
+    """a' = pi(s'): cost targets follow the policy's action, not the data's."""
     head.mode(actor, row.next_mask, row.next_action)
 
 
 def own_action(head, actor, row):
-    """pi(s), whose costs those of the data's action are compared with."""
+    """Compute pi(s), whose costs are compared with those of the data's action."""
     head.mode(actor, row.mask, row.own_action)
 
 
 def pay(value, data_costs, own_costs, row, numbers, settings, metrics):
     """(Q(s, a) - V(s) - sum of multiplier_k (C_k(s, a) - C_k(s, pi(s)))) / (1 + sum of multipliers) + V(s)
 
-    takes the place of Q(s, a); and what an episode is expected to cost is steps (1 - gamma) C_k(s, pi(s)).
+    replaces Q(s, a). Also record the expected cost of an episode, steps (1 - gamma) C_k(s, pi(s)).
     """
     advantage, total = row.action_value - value[0], 1.0
     for k in range(len(numbers.multiplier)):
@@ -67,7 +67,7 @@ class IQLLagrangian(IQL):
     class Scratch(IQL.Scratch):
         """What is kept with a transition and what an update adds to it, beside what IQL does."""
 
-        costs: Costs  # of its step, for each constraint
+        costs: Costs  # of the transition's step, per constraint
         next_action: Action
         own_action: Action
 
@@ -113,5 +113,5 @@ class IQLLagrangian(IQL):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
+        """Return the limits, the initial multipliers, and the factor from cost values to expected costs."""
         return cost_critic_numbers(self.config, self.constraints, self.source)

@@ -42,30 +42,30 @@ class PPOLagrangianConfig(ControlledConfig, PPOConfig):
 
 
 def policy_and_values(agent: PPOLagrangian) -> Groups:
-    """The columns of the policy, the value, and a value of the cost of each limit, which has layers of its own."""
+    """Declare the policy's outputs, the value, and one cost value per limit, which has layers of its own."""
     return [*policy_and_value(agent), [Columns(len(agent.config.limited))]]
 
 
 def act(head, policy, row, mask, rng):
-    """Draw an action, and keep how probable it was."""
+    """Sample an action, and store its log-probability and the state values."""
     ppo.act(head, policy, row, mask, rng)
     state_value(head, policy, row)
 
 
 def state_value(head, policy, row):
-    """What an observation is worth, and what will follow it costs: V(s) and C_k(s)."""
+    """Store V(s) and C_k(s) of an observation: its value and its cost values."""
     row.value = policy[head.outputs]
     for k in range(len(row.cost_values)):
         row.cost_values[k] = policy[head.outputs + 1 + k]
 
 
 def move_multipliers(episodes, numbers, settings):
-    """Let each multiplier follow the mean cost J of the episodes that ended, by PID control:
+    """Move each multiplier with the mean cost J of finished episodes, by PID control.
 
-    e = excess of J over d;  I = clip(I + K_i e, 0, largest)
-    multiplier = clip(K_p e + I + K_d max(e - last e, 0), 0, largest)
+        e = excess of J over d;  I = clip(I + K_i e, 0, largest)
+        multiplier = clip(K_p e + I + K_d max(e - last e, 0), 0, largest)
 
-    e and I have bounds, so that nothing winds up. Without an episode that ended nothing is known, and nothing moves.
+    The bounds of e and I prevent windup. Without a finished episode, nothing moves.
     """
     if episodes.count > 0.0:
         for k in range(len(numbers.multiplier)):
@@ -80,7 +80,7 @@ def move_multipliers(episodes, numbers, settings):
 
 
 def mix_advantages(row, numbers):
-    """(A - sum of multiplier_k A_k) / (1 + sum of multipliers), A_k being the advantage of cost k."""
+    """(A - sum of multiplier_k A_k) / (1 + sum of multipliers), with A_k the advantage of cost k."""
     mixed, total = row.reward_advantage, 1.0
     for k in range(len(row.cost_advantages)):
         mixed -= numbers.multiplier[k] * row.cost_advantages[k]
@@ -89,7 +89,7 @@ def mix_advantages(row, numbers):
 
 
 def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics):
-    """The loss of PPO with the mixed advantage, and c_c (C_k - target_k)^2 / 2 of each cost value."""
+    """PPO's loss with the mixed advantage, plus c_c (C_k - target_k)^2 / 2 for each cost value."""
     ppo.loss_gradient(head, policy, row, means, settings, gradient, metrics)
     cost_value_gradient(head, policy, row, settings, gradient, metrics)
     for k in range(len(row.cost_values)):
@@ -97,7 +97,7 @@ def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics
 
 
 def cost_value_gradient(head, policy, row, settings, gradient, metrics):
-    """c_c (C_k - target_k)^2 / 2 of each cost value."""
+    """c_c (C_k - target_k)^2 / 2 for each cost value."""
     for k in range(len(row.cost_values)):
         error = policy[head.outputs + 1 + k] - row.cost_targets[k]
         gradient[head.outputs + 1 + k] = settings.cost_value_coefficient * error
@@ -125,10 +125,10 @@ class PPOLagrangian(PPO):
     class Scratch(PPO.Scratch):
         """What is kept with each step of a rollout, beside what PPO keeps; `advantage` is that of both."""
 
-        costs: Costs  # of the step, for each constraint,
-        limited_costs: Limits  # and for each limit
-        cost_values: Limits  # what will follow the observation costs, by the critics of that time
-        cost_targets: Limits  # what these should have been
+        costs: Costs  # of the step, per constraint
+        limited_costs: Limits  # of the step, per limit
+        cost_values: Limits  # of the observation, by the cost critics at that time
+        cost_targets: Limits  # regression targets of the cost values
         cost_advantages: Limits
         reward_advantage: float32
 
@@ -156,5 +156,5 @@ class PPOLagrangian(PPO):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, and where multipliers begin."""
+        """Return the limits and the initial multipliers."""
         return {**super().numbers(), "nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}

@@ -54,12 +54,12 @@ class SACLagrangianConfig(ControlledConfig, SACConfig):
 
 
 def critics_of_each_limit(agent: SACLagrangian) -> Groups:
-    """Critics of the cost of each limit, one limit's after another's, each a network of its own."""
+    """Declare the cost critics, grouped by limit, each a separate network."""
     return [[Columns(1)] for _ in range(len(agent.config.limited) * agent.config.cost_critics)]
 
 
 def highest(critics, k, settings):
-    """The place of the critic of limit k that expects the highest cost; each limit has equally many."""
+    """Return the index of the critic with the highest estimate for limit k; all limits have equally many critics."""
     each = len(critics) // len(settings.limits)
     best = k * each
     for j in range(k * each + 1, (k + 1) * each):
@@ -69,11 +69,11 @@ def highest(critics, k, settings):
 
 
 def cost_critic_gradient(cost_critics, target_cost_critics, row, settings, gradient, metrics):
-    """(C_kj(s, a) - y_k)^2 / 2,  y_k = c_k + discount max_j C_kj'(s', a'),  C_kj being the critics of limit k"""
+    """(C_kj(s, a) - y_k)^2 / 2,  y_k = c_k + discount max_j C_kj'(s', a'),  with C_kj the critics of limit k"""
     each = len(gradient) // len(settings.limits)
     for k in range(len(settings.limits)):
         target = limited_cost(row.costs, k, settings)
-        if row.discount > 0.0:  # what follows a terminal state does not exist
+        if row.discount > 0.0:  # nothing follows a terminal state
             target += row.discount * target_cost_critics[highest(target_cost_critics, k, settings)]
         for j in range(k * each, (k + 1) * each):
             error = cost_critics[j] - target
@@ -82,14 +82,14 @@ def cost_critic_gradient(cost_critics, target_cost_critics, row, settings, gradi
 
 
 def sample_action(actor, row, rng):
-    """A new action for the actor to be judged by; critics of costs see the same one."""
+    """Sample a new action for the actor's loss, with a copy for the cost critics."""
     sac.sample_action(actor, row, rng)
     for k in range(len(row.new_action)):
         row.paid_action[k] = row.new_action[k]
 
 
 def cost_slope(cost_critics, numbers, settings, gradient, metrics):
-    """d(sum of multiplier_k max_j C_kj)/dC_kj: the critic is asked that expects the highest cost."""
+    """d(sum of multiplier_k max_j C_kj)/dC_kj: only the critic with the highest estimate contributes."""
     for j in range(len(gradient)):
         gradient[j] = 0.0
     for k in range(len(numbers.multiplier)):
@@ -134,9 +134,9 @@ class SACLagrangian(SAC):
     class Scratch(SAC.Scratch):
         """What is kept with a transition and what an update adds to it, beside what SAC does."""
 
-        costs: Costs  # of its steps, for each constraint
-        paid_action: Action  # the new action, as critics of costs see it
-        slope: Action  # d(loss)/d(new action), by all critics
+        costs: Costs  # of the transition's steps, per constraint
+        paid_action: Action  # copy of the new action, input of the cost critics
+        slope: Action  # d(loss)/d(new action), over all critics
 
     decide = (every("multiplier_episodes", once(move_multipliers)),)
     update = (
@@ -181,6 +181,6 @@ class SACLagrangian(SAC):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, and where multipliers begin."""
+        """Return the limits and the initial multipliers."""
         limits = limit_numbers(self.config, self.constraints, self.source.id)
         return {**super().numbers(), "nothing_yet": 0.0, **limits}

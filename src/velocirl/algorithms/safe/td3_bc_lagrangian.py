@@ -29,14 +29,14 @@ class TD3BCLagrangianConfig(CostCriticConfig, TD3BCConfig):
 
 
 def own_action(actor, row):
-    """pi(s), for the actor to be judged by; critics of costs see the same one."""
+    """Compute pi(s) for the actor's loss, with a copy for the cost critics."""
     td3.own_action(actor, row)
     for k in range(len(row.new_action)):
         row.paid_action[k] = row.new_action[k]
 
 
 def cost_slope(cost_critics, row, numbers, settings, gradient, metrics):
-    """d(sum of multiplier_k C_k)/dC_k; and what an episode is expected to cost, steps (1 - gamma) C_k"""
+    """d(sum of multiplier_k C_k)/dC_k; also record the expected cost of an episode, steps (1 - gamma) C_k"""
     row.paid = 0.0
     for k in range(len(gradient)):
         gradient[k] = numbers.multiplier[k]
@@ -74,9 +74,9 @@ class TD3BCLagrangian(TD3BC):
     class Scratch(TD3BC.Scratch):
         """What is kept with a transition and what an update adds to it, beside what TD3+BC does."""
 
-        costs: Costs  # of its step, for each constraint
-        paid_action: Action  # the new action, as critics of costs see it
-        paid: float32  # what is paid for it
+        costs: Costs  # of the transition's step, per constraint
+        paid_action: Action  # copy of the new action, input of the cost critics
+        paid: float32  # its penalty: the sum of multiplier_k C_k
 
     update = (
         forward("target_actor", "next_observation"),
@@ -122,5 +122,5 @@ class TD3BCLagrangian(TD3BC):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
+        """Return the limits, the initial multipliers, and the factor from cost values to expected costs."""
         return cost_critic_numbers(self.config, self.constraints, self.source)

@@ -23,13 +23,13 @@ class DoubleQLearning(TabularAgent):
     Config: ClassVar[type[Any]] = TabularConfig
 
     def make_rule(self) -> Rule:
-        """Two sets of values in each row."""
+        """Return the update rule, with two sets of values in each row."""
         legal = legality(self.source.masked)
         return Rule(2, mean_value(self.actions), other_ahead(self.actions, legal), learn_one(self.actions))
 
 
 def mean_value(actions: int) -> Callable[..., Any]:
-    """`value(rows, place, action)`: the mean of both estimates."""
+    """Return `value(rows, place, action)`: the mean of both estimates."""
 
     def value(rows, place, action):
         values = rows[place].values
@@ -39,7 +39,7 @@ def mean_value(actions: int) -> Callable[..., Any]:
 
 
 def other_ahead(actions: int, legal: Callable[..., Any]) -> Callable[..., Any]:
-    """`follow(...)`: what the other estimate says of the action that the learning one finds best."""
+    """Return `follow(...)`: the other estimate's value of the action that the learning one finds best."""
 
     def follow(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
         values = rows[place].values
@@ -55,7 +55,7 @@ def other_ahead(actions: int, legal: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def learn_one(actions: int) -> Callable[..., Any]:
-    """`learn(...)`: the estimate that the coin says moves."""
+    """Return `learn(...)`, which updates the estimate that the coin selects."""
 
     def learn(rows, place, action, target, step, coin):
         values = rows[place].values

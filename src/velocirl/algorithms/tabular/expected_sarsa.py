@@ -23,13 +23,13 @@ class ExpectedSARSA(TabularAgent):
     Config: ClassVar[type[Any]] = TabularConfig
 
     def make_rule(self) -> Rule:
-        """One table; what comes next is worth what exploring there is worth on average."""
+        """Return the update rule: one table, with the expected value under exploration as the next state's value."""
         way = exploring(self.config.exploration, self.actions, self.source.masked, single_value)
         return Rule(1, single_value, mean_ahead(way.expected), learn_single)
 
 
 def mean_ahead(expected: Callable[..., Any]) -> Callable[..., Any]:
-    """`follow(...)`: the mean value of what may be taken next."""
+    """Return `follow(...)`: the mean value of the next action."""
 
     def follow(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
         return expected(rows, place, mask, rate)

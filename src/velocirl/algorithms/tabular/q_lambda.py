@@ -40,11 +40,11 @@ class QLambda(TabularAgent):
     Config: ClassVar[type[Any]] = QLambdaConfig
 
     def make_rule(self) -> Rule:
-        """One table; what comes next is worth its best action."""
+        """Return the update rule: one table, with the best action's value as the next state's value."""
         return Rule(1, single_value, best_ahead, learn_single)
 
     def make_memory(self) -> Memory:
-        """The traces."""
+        """Return the eligibility traces."""
         config: Any = self.config
         return memory_of_traces(
             self.rule, config.gamma, config.trace_decay, accumulating=config.traces == "accumulating"

@@ -19,10 +19,10 @@ class QLearning(TabularAgent):
     Config: ClassVar[type[Any]] = TabularConfig
 
     def make_rule(self) -> Rule:
-        """One table; what comes next is worth its best action."""
+        """Return the update rule: one table, with the best action's value as the next state's value."""
         return Rule(1, single_value, best_ahead, learn_single)
 
 
 def best_ahead(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
-    """The highest value of what comes next."""
+    """Return the highest value of the next state."""
     return best

@@ -21,10 +21,10 @@ class SARSA(TabularAgent):
     Config: ClassVar[type[Any]] = TabularConfig
 
     def make_rule(self) -> Rule:
-        """One table; what comes next is worth what will be done there."""
+        """Return the update rule: one table, with the next action's value as the next state's value."""
         return Rule(1, single_value, taken_ahead, learn_single)
 
 
 def taken_ahead(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
-    """The value of the action that is taken next."""
+    """Return the value of the action that is taken next."""
     return rows[place].values[action]

@@ -1,1 +1,1 @@
-"""Whole batches: every operation for all rows before the next one, in Python, with torch, or as graphs on a GPU."""
+"""Batch backend: each operation runs on all rows before the next, in Python, in torch or as CUDA graphs."""

@@ -1,4 +1,4 @@
-"""Rollouts in whole batches: a pass of the network and one launch for each step of all copies."""
+"""Rollouts in whole batches: one network pass and one launch for each step of all environments."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from velocirl.program.rows.recording import see
 
 
 def see_next(i, r, t, sight, inputs, rollout, log):
-    """What a copy sees after step t."""
+    """Record an environment's observation after step t."""
     see(i, r, t + 1, sight, inputs, rollout, log)
 
 
 def keep_final(p, r, t, cuts, values, finals):  # noqa: ARG001 - every function of an index has the same first arguments
-    """What would have followed a cut is worth the value that was found for its last observation."""
+    """Store the value of a truncated episode's final observation, from which the truncated step bootstraps."""
     most = cuts.time.shape[1]
     i = p // most
     k = p - i * most
@@ -36,14 +36,14 @@ def keep_final(p, r, t, cuts, values, finals):  # noqa: ARG001 - every function 
 
 
 class BatchCollector(RolloutCollector):
-    """Collects rollouts by launches of the device where copies step."""
+    """Rollout collector that launches on the device of the environments."""
 
     def _bind(self, experience: Experience) -> None:
         task, here, recorded, cuts = self.task, self.here, self.recorded, self.cuts
         (copies, _), (places, _) = recorded.records.shape, cuts.mask.shape
         inputs, outputs = here.zeros(copies, task.encoding.inputs), here.zeros(copies, self.network.outputs)
         self._cut_outputs = here.zeros(places, self.network.outputs)
-        self._filming: Filming | None = None  # where observations are stored frame by frame
+        self._filming: Filming | None = None  # set if observations are stored frame by frame
         recording, acting = self.recording(experience), self.acting(experience, inputs, outputs)
         rollout, film = recording.rollout, recorded.film
         functions = rollout_functions(task, experience, acting, recording)
@@ -83,9 +83,9 @@ class BatchCollector(RolloutCollector):
         self._iteration.run()
 
     def _forward(self, inputs: Any, state: Any, outputs: Any, *, remember: bool) -> None:
-        """Let the network read one array and write another, and what it remembers."""
+        """Run the network from one array to another; `remember` keeps the new recurrent state."""
         network, there = self.network, self.device.from_host
-        agents = network.parameters.shape[:-1]  # none, or how many
+        agents = network.parameters.shape[:-1]  # () or (agents,)
         read = there(inputs).reshape(*agents, len(inputs) // self.agents, -1)
         made, after = network.forward(read, there(state) if network.state_size else None)
         self.here.copy(outputs, made.reshape(outputs.shape))
@@ -93,7 +93,7 @@ class BatchCollector(RolloutCollector):
             self.here.copy(state, after)
 
     def _value_cuts(self, moment: int) -> None:  # noqa: ARG002 - once for a rollout
-        """Find what the last observations of episodes that were cut off are worth."""
+        """Evaluate the final observations of truncated episodes."""
         cuts, outputs = self.cuts, self._cut_outputs
         if len(outputs) == 0:
             return
@@ -101,7 +101,7 @@ class BatchCollector(RolloutCollector):
             if self._filming is not None:
                 self._filming.load_cuts()
             self._forward(cuts.inputs, cuts.state, outputs, remember=False)
-        else:  # those that there are
+        else:  # only the truncations that occurred
             there_are = np.arange(cuts.time.shape[1]) < self.here.fetch(cuts.count)[:, None]
             places = np.flatnonzero(there_are)
             if len(places) == 0:

@@ -1,4 +1,4 @@
-"""Data sets on a device, drawn from as a ring of transitions is."""
+"""Datasets on a device, sampled like a ring of transitions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from velocirl.program.task import Task
 
 
 class DataRing(BatchRing):
-    """The transitions of a data set on a device, none of which is ever replaced.
+    """Transitions of a dataset on a device; none is ever replaced.
 
-    Of several processes, each has a part.
+    Where several processes train together, each holds a part.
     """
 
     def __init__(self, device: Any, task: Task, clock: Clock, share: Share) -> None:

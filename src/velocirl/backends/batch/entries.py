@@ -1,4 +1,4 @@
-"""Many records at once into a memory on a device, as free collectors bring them: sent and counted together."""
+"""Bulk entry of records into a replay buffer on a device, from free collectors: sent and counted together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from velocirl.buffers.sum_tree import CHILDREN, sum_up
 from velocirl.engine.targets.launching import Work
 from velocirl.program.clock import RUN_STEP
 
-MOST = 1024  # records that are sent together
-ROWS, STEPS, NUMBERS = range(3)  # how many are entered, and how many of those are steps of the run
+MOST = 1024  # maximum records per transfer
+ROWS, STEPS, NUMBERS = range(3)  # number of records entered, and how many of them are steps of the run
 
 
 def admit_entered(i, r, t, ring, entered):  # noqa: ARG001 - every function of an index has the same first arguments
-    """A new record gets the greatest priority so far; one that is lost is not drawn."""
+    """Give a new record the greatest priority so far, or 0 if it is lost."""
     if i < entered[ROWS]:
         leaf = ring.counts[PLACE] + i
         priority = ring.greatest[0]
@@ -29,7 +29,7 @@ def admit_entered(i, r, t, ring, entered):  # noqa: ARG001 - every function of a
 
 
 def sum_entered(k, r, level, ring, entered):  # noqa: ARG001
-    """Sum the k-th node of a level above the new records anew."""
+    """Recompute the k-th node of a level above the new records."""
     below = np.int64(1)
     for _ in range(level):
         below *= CHILDREN
@@ -39,7 +39,7 @@ def sum_entered(k, r, level, ring, entered):  # noqa: ARG001
 
 
 def advance_entered(i, r, t, ring, clock, entered, capacity):  # noqa: ARG001
-    """After the new records."""
+    """Advance the counts past the new records."""
     rows = entered[ROWS]
     place = ring.counts[PLACE] + rows
     ring.counts[PLACE] = place if place < capacity else 0
@@ -49,7 +49,7 @@ def advance_entered(i, r, t, ring, clock, entered, capacity):  # noqa: ARG001
 
 
 class Entering:
-    """Enters whole groups of records into a ring."""
+    """Entry of whole groups of records into a ring."""
 
     def __init__(self, ring: BatchRing) -> None:
         self.ring, self._device = ring, ring.device
@@ -61,7 +61,7 @@ class Entering:
         self._advance = launch([Work(advance_entered, (places, ring.timing.clock, entered, ring.capacity))], 1)
 
     def enter(self, rows: NDArray[Any], *, steps: bool = True) -> None:
-        """Write records of whole groups behind the newest; those that are no `steps` only hold frames."""
+        """Append records of whole groups after the newest; without `steps` they only hold frames."""
         ring, first = self.ring, 0
         while first < len(rows):
             part = rows[first : first + min(MOST, ring.capacity - ring.place)]

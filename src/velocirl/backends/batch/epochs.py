@@ -1,6 +1,6 @@
-"""Epochs of updates over a rollout in whole batches: in Python, with torch, or on a GPU as graphs.
+"""Epochs of updates over a rollout, in whole batches: in Python, in torch or as CUDA graphs.
 
-Every epoch and minibatch is a fixed sequence of work. What an update decides as it goes it decides on the device.
+Every epoch and minibatch is a fixed sequence of work. Decisions within an update are made on the device.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from velocirl.program.seeding import Seeds
 from velocirl.program.sharing import sharing_of_rollouts
 from velocirl.program.task import Task
 
-Kind = tuple[frozenset[str], bool, bool]  # what is due in an update; whether it adds to a gradient, and takes a step
+Kind = tuple[frozenset[str], bool, bool]  # due periods; whether gradients accumulate; whether a step is taken
 
 
 def begin_update(s, r, t, clock):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Count from nothing."""
+    """Reset an agent's faults and minibatch counts."""
     for name in (FAULT, STOPPED, GATHERED, MINIBATCHES):
         clock.counts[s, name] = 0
 
 
 class BatchEpochs:
-    """All epochs over a rollout, for one agent or for several."""
+    """All epochs over a rollout, for one or several agents."""
 
-    counters: Any = ()  # nothing is known of the parts of updates
+    counters: Any = ()  # parts of updates are not timed
 
     def __init__(
         self, task: Task, device: Any, networks: Any, recorded: RolloutRecords, seeds: Sequence[Seeds]
@@ -49,10 +49,10 @@ class BatchEpochs:
         config, agents, part = task.config, len(seeds), task.part
         self._task, self._device, self._clock = task, device, networks.clock
         self.sharing = sharing_of_rollouts(config.num_envs, 1, task.reducer.size)
-        self.done = 0  # minibatches of the run that were learnt from, as the host counts them
+        self.done = 0  # minibatches of the run, as counted on the host
         state_size = recorded.start_state.shape[1]
         unit = config.horizon if state_size or config.minibatches == "environments" else 1
-        # Of each process as many units: all its minibatches are equally large, and each is its part of one of all.
+        # Minibatches of a process have equal size; each is the process's part of one common minibatch.
         common = gcd(*part.all_copies) * config.horizon // unit
         self.minibatches = nearest_divisor(common, min(config.num_minibatches, common))
         units = part.copies * config.horizon // unit
@@ -77,7 +77,7 @@ class BatchEpochs:
         bound = {
             "begin_order": [self._begin_order],
             "order_rows": [lambda: None],
-            "before_epoch": [lambda: self._reestimate()],  # with the columns after it, which are one graph
+            "before_epoch": [lambda: self._reestimate()],  # includes the columns: one graph for both
             "columns": [lambda: None],
             "shuffle": [lambda: self.shuffle()],
             "begin_minibatch": [self._begin_minibatch],
@@ -92,19 +92,19 @@ class BatchEpochs:
         self.program.begin()
 
     def run(self, schedule: Schedule) -> None:
-        """All epochs."""
+        """Run all epochs."""
         self._accumulate = schedule.accumulate
         self._iteration.counters["epochs"] = schedule.epochs
         self._iteration.run()
 
     def try_each(self) -> None:
-        """Run an update of each kind."""
+        """Run one update of each kind, so that they can be captured."""
         for kind in self._kinds():
             self.drawing.rewind(0)
             self._update_with(*kind)
 
     def capture(self) -> None:
-        """Let a graph take the place of each update, and of what comes before an epoch."""
+        """Capture each kind of update, and the work before an epoch, as CUDA graphs."""
         capture = self._device.capture
         if self._before is not None:
             self._reestimate = capture(self._reestimate)
@@ -112,15 +112,15 @@ class BatchEpochs:
             self._updates[kind] = capture(lambda kind=kind: self._update_with(*kind))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides which samples are drawn."""
+        """Return the random streams and the minibatch count."""
         fetch = self._device.fetch
         own = {"learner.rng": fetch(self.drawing.rng), "learner.minibatches": np.array([0, self.done])}
         return {**own, **({"learner.draws": fetch(self._streams)} if self._draws else {})}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a saved `state`."""
         store, rng = self._device.store, self.drawing.rng
-        if state["learner.rng"].shape == rng.shape:  # a native learner has a stream for each of its threads
+        if state["learner.rng"].shape == rng.shape:  # a native learner has a stream per share
             store(rng, state["learner.rng"])
         self.done = int(state["learner.minibatches"][-1])
         if self._draws and state.get("learner.draws", np.zeros(0)).shape == self._streams.shape:
@@ -148,7 +148,7 @@ class BatchEpochs:
         return bool(self._device.fetch(self._clock.counts)[:, [FAULT, STOPPED]].any())
 
     def _kinds(self) -> list[Kind]:
-        """The kinds of updates that there are."""
+        """Return all kinds of updates."""
         accumulate = self._task.config.gradient_accumulation
         places = range(min(self.minibatches, 2 * accumulate))
         shapes = {self._shape(m, accumulate) for m in (*places, self.minibatches - 1)}
@@ -158,7 +158,7 @@ class BatchEpochs:
         return m % accumulate > 0, (m + 1) % accumulate == 0 or m == self.minibatches - 1
 
     def _reestimate_now(self) -> None:
-        """Before an epoch: let all rows go through what asks for it, in the order in which they lie, then columns."""
+        """Run the program before an epoch on all rows, in stored order, and then the functions over columns."""
         assert self._before is not None  # noqa: S101 - only then it is called
         self.drawing.rewind(0)
         for _ in range(self.minibatches):
@@ -166,7 +166,7 @@ class BatchEpochs:
         self._columns()
 
     def _rows(self, recorded: RolloutRecords, fetch: Work) -> Rows:
-        """The rows of a minibatch, and where networks find what they read."""
+        """Return the rows of a minibatch, with the columns that networks read."""
         records, index, film = recorded.memory, self.drawing.index, recorded.film
         flat = narrow(records).reshape(-1)
         fields: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class BatchEpochs:
         return Rows(Indexed(flat, index), columns, widths, Indexed(self._streams, index), works, memory)
 
     def _make_streams(self, seeds: Sequence[Seeds]) -> Any:
-        """A stream for each row, where a function draws."""
+        """Return a random stream for each row, if a function draws numbers, else one per agent."""
         if not self._draws:
             return self._device.put(np.concatenate([random.streams(one.learner + 1, 1) for one in seeds]))
         copies, part, times = self._task.config.num_envs, self._task.part, self._task.config.horizon + 1
@@ -200,6 +200,6 @@ class BatchEpochs:
 
 
 def nearest_divisor(count: int, wanted: int) -> int:
-    """The divisor of a count that comes nearest to what is wanted, the smaller of two."""
+    """Return the divisor of `count` nearest to `wanted`; of two, the smaller."""
     small = [one for one in range(1, isqrt(count) + 1) if count % one == 0]
     return min([*small, *(count // one for one in small)], key=lambda one: (abs(one - wanted), one))

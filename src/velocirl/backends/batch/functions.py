@@ -1,6 +1,6 @@
-"""What a program over whole batches does for one row or one agent, around the functions of an algorithm.
+"""Functions of one row or one agent that a batch program adds to an algorithm's functions.
 
-Each is a function of an index, which launches put together: see `engine.launching`.
+Each is a function of an index; launches combine them, see `engine.targets.launching`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from velocirl.program.clock import GATHERED, LOSS_SCALE, MINIBATCH, MINIBATCHES,
 
 
 class Sums(NamedTuple):
-    """What functions have added to metrics; a row for each agent."""
+    """Metric sums, with a row for each agent."""
 
-    sums: Any  # (agents, slots) float64, of this batch: a deviation is a small difference of large sums
+    sums: Any  # (agents, slots) float64, of this batch: a standard deviation is a small difference of large sums
     totals: Any  # (agents, slots) float64, of an iteration
     seen: Any  # (agents, passes) int64, rows of an iteration
-    means: Any  # (agents, metrics + 1) float64, of the batch so far, and last the number of its rows
-    single: Any  # (agents, metrics + 1) the same
-    metric: Any  # (slots,) int64, to which metric a slot counts
+    means: Any  # (agents, metrics + 1) float64, of the batch so far; the last is its number of rows
+    single: Any  # (agents, metrics + 1) `means` in single precision
+    metric: Any  # (slots,) int64, metric of each slot
 
 
 def share_of(i, rows, clock):
-    """The share of a sample in the mean gradient of its batch."""
+    """Return the factor of a sample in the mean gradient of its batch, with the loss scale."""
     return np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)
 
 
 def whole(i, rows, clock):  # noqa: ARG001 - in the place of the function above
-    """A gradient that is handed on as it is."""
+    """Return 1: the gradient is passed on unscaled."""
     return np.float32(1.0)
 
 
 def scale_row(i, r, t, gradient, rows, clock):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Of a gradient that several functions write, the share of a sample."""
+    """Scale a sample's gradient, which several functions write, to its share of the batch mean."""
     row, share = gradient[i], share_of(i, rows, clock)
     for k in range(len(row)):
         row[k] *= share
 
 
 def scale_rows(i, r, t, gradient, rows, clock):  # noqa: ARG001
-    """The same where a sample has several rows."""
+    """Scale a sample's gradient of several rows to its share of the batch mean."""
     share = share_of(i, rows, clock)
     for q in range(gradient.shape[1]):
         row = gradient[i, q]
@@ -52,7 +52,7 @@ def scale_rows(i, r, t, gradient, rows, clock):  # noqa: ARG001
 
 
 def load_element(n, r, t, source, into, start, width):  # noqa: ARG001
-    """Copy number n of a field of all rows to where a network reads it."""
+    """Copy element n of a field of all rows to a network's inputs."""
     i = n // width
     j = n - i * width
     given = rows_at((source,), i, i, t)[0]
@@ -60,14 +60,14 @@ def load_element(n, r, t, source, into, start, width):  # noqa: ARG001
 
 
 def load_row(i, r, t, source, into, start):
-    """Copy a field of a row to where a network reads it."""
+    """Copy a field of a row to a network's inputs."""
     given = rows_at((source,), i, r, t)[0]
     for j in range(len(given)):
         into[i, start + j] = given[j]
 
 
 def load_several(i, r, t, source, into, start):
-    """The same where a sample has several rows: of a field that has as many, or of one that is the same for all."""
+    """Copy a field to a network's inputs, several rows for each sample; a field with one row is repeated."""
     given = rows_at((source,), i, r, t)[0]
     for q in range(into.shape[1]):
         one = given[q if len(given) > 1 else 0]
@@ -76,7 +76,7 @@ def load_several(i, r, t, source, into, start):
 
 
 def begin_batch(s, r, t, sums, rows, clock, learns):  # noqa: ARG001
-    """Before the first stage of an update, of which t were done since the last step."""
+    """Begin an update; `t` is 0 for the first update since the last optimizer step."""
     if t == 0:
         clock.numbers[s, LOSS_SCALE] = clock.numbers[s, NEXT_SCALE]
     clock.counts[s, MINIBATCH] += 1
@@ -92,7 +92,7 @@ def begin_batch(s, r, t, sums, rows, clock, learns):  # noqa: ARG001
 
 
 def tally(s, r, t, sums, first, stop, number, rows, clock):  # noqa: ARG001
-    """Count what was added to metrics in a pass."""
+    """Add the metric sums of a pass to the iteration's totals."""
     if goes_on(clock, s):
         for k in range(first, stop):
             sums.totals[s, k] += sums.sums[s, k]
@@ -100,22 +100,22 @@ def tally(s, r, t, sums, first, stop, number, rows, clock):  # noqa: ARG001
 
 
 def find_means(s, r, t, sums, first, stop, rows):
-    """What was added to metrics since the last meeting, as means over the batch."""
+    """Compute the batch means of the metrics added since the last reduction."""
     for k in range(first, stop):
         sums.means[s, sums.metric[k]] += np.float64(sums.sums[s, k]) / rows
     round_means(s, r, t, sums)
 
 
 def round_means(s, r, t, sums):  # noqa: ARG001
-    """The means in single precision, as functions of rows see them."""
+    """Round the means to single precision, for row functions."""
     for m in range(sums.means.shape[1]):
         sums.single[s, m] = sums.means[s, m]
 
 
 def adding(function: Callable[..., Any], head: Any, place: int, keep: Callable[..., Any]) -> Callable[..., Any]:
-    """`run(i, r, t, added, *columns)`: a function of rows whose argument at a place is what it adds to metrics.
+    """Return `run(i, r, t, added, *columns)`: call a row function that adds to metrics.
 
-    `keep(added, i, metrics)` is what becomes of them.
+    `place` is the position of the metrics among its arguments; `keep(added, i, metrics)` stores them.
     """
 
     def run(i, r, t, added, *columns):
@@ -141,7 +141,11 @@ def writing(
     keep: Callable[..., Any],
     share: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """`run(i, r, t, added, into, rows, clock, *columns)`: the same of one that also writes a gradient, all of it."""
+    """Return `run(i, r, t, added, into, rows, clock, *columns)`: call a row function that writes a whole gradient.
+
+    The gradient, at position `gradient` of its arguments, is scaled by `share(i, rows, clock)` and written to `into`.
+    `metrics` and `keep` are as in `adding`.
+    """
 
     def finish(i, added, into, rows, clock, arguments):
         scale, own, row = share(i, rows, clock), arguments[gradient], into[i]
@@ -165,7 +169,7 @@ def writing(
 
 
 def then_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`then(s, r, t, given, clock, *columns)`: a function of means that derives more of them."""
+    """Return `then(s, r, t, given, clock, *columns)`: call a function that derives means from means."""
 
     def then(s, r, t, given, clock, *columns):  # noqa: ARG001
         function(*rows_at(columns, s, r, t))
@@ -174,7 +178,7 @@ def then_for(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def once_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`once(s, r, t, given, clock, *columns)`: a function of means that changes numbers."""
+    """Return `once(s, r, t, given, clock, *columns)`: call a function of means that changes scalars."""
 
     def once(s, r, t, given, clock, *columns):  # noqa: ARG001
         if goes_on(clock, s):
@@ -184,7 +188,7 @@ def once_for(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gradient_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`gradient(s, r, t, given, clock, *columns)`: what a function of means gives, the gradient of a number."""
+    """Return `gradient(s, r, t, given, clock, *columns)`: store a scalar's gradient, computed from means."""
 
     def gradient(s, r, t, given, clock, *columns):
         if goes_on(clock, s):
@@ -194,7 +198,7 @@ def gradient_for(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def stop_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`stop(s, r, t, given, clock, *columns)`: whether the update of an agent ends here."""
+    """Return `stop(s, r, t, given, clock, *columns)`: end an agent's update where a predicate of means holds."""
 
     def stop(s, r, t, given, clock, *columns):  # noqa: ARG001
         if function(*rows_at(columns, s, r, t)):

@@ -1,7 +1,7 @@
 """Lowering of an iteration to launches over whole batches.
 
-Adjacent row functions become one launch, which a GPU runs as one kernel. Loops and conditions are Python's; recorded as
-a graph, they cost nothing.
+Adjacent row functions become one launch, which a GPU runs as one kernel. Loops and conditions run in Python; in a
+captured CUDA graph they cost nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from velocirl.program.iteration import (
     Timed,
 )  # fmt: skip
 
-Bound = Sequence[Any]  # row functions, and calls of the time step, in their order; see `launching`
+Bound = Sequence[Any]  # row functions, and functions of the time step, in order; see `engine.targets.launching`
 Launch = Callable[[list[Any]], Callable[[int], object]]
 
 
 class Iteration:
-    """An iteration over whole batches, from what is bound to the names of operations."""
+    """Iteration over whole batches, from functions bound to operation names."""
 
     def __init__(self, operations: Operations, bound: Mapping[str, Bound], launch: Launch, **known: int) -> None:
         """`launch` makes one launch of row functions for all rows; `known` counters never change."""
@@ -42,7 +42,7 @@ class Iteration:
     def _lower(self, operations: Operations) -> Callable[[], None]:
         steps: list[Callable[[], object]] = []
         pending: list[Any] = []
-        moment = ZERO  # the counter of the time step of what is pending
+        moment = ZERO  # counter of the pending functions' time step
 
         def launch_pending() -> None:
             if pending:
@@ -74,7 +74,7 @@ class Iteration:
 
     def _lower_other(self, one: Any) -> Callable[[], object]:
         counters = self.counters
-        if isinstance(one, Listed):  # whoever is bound to it goes through the list by itself
+        if isinstance(one, Listed):  # the bound function iterates over the list itself
             return self._at(self._only(one.find), ZERO)
         if isinstance(one, Once):
             return self._once(one, self._only(one.name))
@@ -113,7 +113,7 @@ class Iteration:
 
 
 def _flat(operations: Operations) -> Operations:
-    """The operations without what only says how their time is counted."""
+    """Flatten phases and timed blocks, which only measure time."""
     return tuple(
         inner
         for one in operations
@@ -122,7 +122,7 @@ def _flat(operations: Operations) -> Operations:
 
 
 def begun_early(operations: Operations, first: str, after: str) -> Operations:
-    """Let the first operation of each turn of a loop end the turn before, so that it needs no launch of its own.
+    """Rotate a loop: its first operation moves to the end of the turn before, which saves a launch.
 
     `loop(t, n, first(t), ...), first(n), ...` becomes `first(0), loop(t, n, ..., after(t)), ...`: `after(t)` is
     `first(t + 1)`.

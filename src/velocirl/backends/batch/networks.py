@@ -1,7 +1,7 @@
-"""The networks of an algorithm on one device, their target networks, optimisers and numbers.
+"""Networks of an algorithm on one device: target networks, optimizers and scalars.
 
-What an update decides as it goes (whether to stop, whether a number is not one, how many steps were taken) is decided
-on the device, so that a GPU never waits for the host. Several agents may learn side by side, each with a row of all.
+Decisions within an update (early stop, non-finite gradients, step counts) are made on the device, so that a GPU never
+waits for the host. Several agents may learn in parallel; each has a row of every array.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from velocirl.program.clock import (
 )  # fmt: skip
 from velocirl.program.task import Task
 
-APPLIES = FACTORS - 1  # the factor that says whether there is a step to take; no optimiser uses it
-LARGEST_SCALE, GROWTH_INTERVAL = 2.0**24, 2000  # of fp16's gradients: doubled after so many steps without overflow
+APPLIES = FACTORS - 1  # index of the factor that is 1 if the step is taken; no optimizer uses it
+LARGEST_SCALE, GROWTH_INTERVAL = 2.0**24, 2000  # fp16 loss scale: maximum; doubled after N steps without overflow
 
 
 class Learnt(NamedTuple):
-    """The parameters of every agent and what their optimiser keeps."""
+    """Parameters and optimizer state of a network, for all agents."""
 
     parameters: Any  # (agents * size,)
     gradient: Any  # (agents * size,)
     moments: Any  # (slots, agents * size)
-    settings: Any  # of the optimiser, float64
+    settings: Any  # of the optimizer, float64
     factors: Any  # (agents, FACTORS)
-    undecayed: Any  # (ranges, 2) int64, of the parameters of an agent that are no weights; none where nothing decays
-    undecayed_settings: Any  # those of the optimiser without weight decay,
-    undecayed_factors: Any  # and what follows from them
+    undecayed: Any  # (ranges, 2) int64, of an agent's parameters that are not weights; empty without decay
+    undecayed_settings: Any  # of the optimizer without weight decay
+    undecayed_factors: Any  # factors from `undecayed_settings`
     norm: Any  # (agents,) float64, of the gradient
-    norms: Any  # (agents, 2) float64, the sum of those of an iteration, and how many
-    steps: Any  # (agents,) int64, taken so far
+    norms: Any  # (agents, 2) float64, sum and count of the norms of an iteration
+    steps: Any  # (agents,) int64, steps so far
     size: int  # parameters of each agent
     scaling: int  # 1 where gradients are scaled against underflow (fp16), else 0
 
@@ -57,7 +57,7 @@ NO_RANGES = np.zeros((0, 2), np.int64)
 
 
 def scale_gradient(p, r, t, learnt, clock):  # noqa: ARG001 - every function of an index has the same first arguments
-    """The sum of scaled gradients becomes their mean, each number clipped."""
+    """Turn the sum of scaled gradients into their mean, with each element clipped."""
     s = p // learnt.size
     share = 1.0 / (max(clock.counts[s, GATHERED], 1) * clock.numbers[s, LOSS_SCALE])
     limit = np.float32(clock.numbers[s, MAX_VALUE])
@@ -65,21 +65,21 @@ def scale_gradient(p, r, t, learnt, clock):  # noqa: ARG001 - every function of 
 
 
 def move(p, r, t, parameters, target, share, clock, size):  # noqa: ARG001
-    """Let a target network come closer to its network."""
+    """Polyak averaging: move a target network a fraction `share` toward its network."""
     if goes_on(clock, p // size):
         target[p] = np.float32(share[0]) * parameters[p] + (np.float32(1) - np.float32(share[0])) * target[p]
 
 
 class Descent(NamedTuple):
-    """The functions of a step of an optimiser."""
+    """Functions of an optimizer step."""
 
-    prepare_step: Callable[..., Any]  # (s, r, t, learnt, clock): whether there is one to take
+    prepare_step: Callable[..., Any]  # (s, r, t, learnt, clock): decides whether the step is taken
     descend: Callable[..., Any]  # (p, r, t, learnt, clock)
-    step_number: Callable[..., Any]  # (s, r, t, gradient, numbers, learnt, which, clock)
+    step_number: Callable[..., Any]  # (s, r, t, gradient, learnt, which, clock)
 
 
 def descent(rule: Rule, *, alone: bool) -> Descent:
-    """Compose the steps of an optimiser; `alone` where there is one agent only."""
+    """Compose the step functions of an optimizer; `alone` if there is only one agent."""
     prepare, apply = rule
 
     def prepare_step(s, r, t, learnt, clock):  # noqa: ARG001
@@ -90,7 +90,7 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
         norm = learnt.norm[s]
         if norm * 0.0 != 0.0:
             if learnt.scaling and clock.numbers[s, LOSS_SCALE] > 1.0:
-                # An overflow of fp16: this step is left out, and the next update is scaled less.
+                # An overflow of fp16: this step is skipped, and the next update has half the loss scale.
                 clock.numbers[s, NEXT_SCALE] = 0.5 * clock.numbers[s, LOSS_SCALE]
                 clock.counts[s, GOOD] = 0
             else:
@@ -111,7 +111,7 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
                 clock.counts[s, GOOD] = 0
 
     def descend(p, r, t, learnt, clock):  # noqa: ARG001
-        s = 0 if alone else p // learnt.size  # a division costs a GPU more than all else here
+        s = 0 if alone else p // learnt.size  # on a GPU, a division costs more than the rest
         factors = learnt.factors[s]
         if factors[APPLIES] > 0.0:
             norm, place = learnt.norm[s], p - s * learnt.size
@@ -132,7 +132,7 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
 
 
 class BatchNetworks:
-    """All networks and numbers of a task on one device, for one agent or for several."""
+    """All networks and scalars of a task on one device, for one or several agents."""
 
     def __init__(self, task: Task, device: Any, agents: int, clock: Clock, *, scaling: bool) -> None:
         self.task, self.device, self.agents, self.clock = task, device, agents, clock
@@ -164,32 +164,32 @@ class BatchNetworks:
             scaling=0,
         )
         self._descent = descent(self._optimiser.rule, alone=agents == 1)
-        # Of a memory, all of an update is one batch, whose rows have their share already.
+        # Off-policy, an update is one batch, whose rows are scaled already.
         averages = task.value is not None and task.config.gradient_accumulation > 1
         self._scales = task.config.max_grad_value > 0 or scaling or averages
 
     @cached_property
     def first_norms(self) -> Any:
-        """Norms of gradients of the network that takes the first step of an update, (agents, 2): sum and count."""
+        """Gradient norms of the network that takes the first step of an update, (agents, 2): sum and count."""
         return self.learnt[self.task.program.first_trained].norms
 
     @cached_property
     def first_steps(self) -> Any:
-        """Steps of that network so far, (agents,)."""
+        """Optimizer steps so far of the network that takes the first step of an update, (agents,)."""
         return self.learnt[self.task.program.first_trained].steps
 
     @property
     def number_records(self) -> Any:
-        """The numbers as records with a field for each, (agents,)."""
+        """The scalars as records with one field each, (agents,)."""
         return self.device.as_records(self.numbers, self.task.numbers, np.float32)
 
     @cached_property
     def trained_parameters(self) -> list[Any]:
-        """All that learns, flat, one agent after the other."""
+        """All trained parameters, as flat arrays, one agent after the other."""
         return [*(learnt.parameters for learnt in self.learnt.values()), self.numbers]
 
     def set_rates(self, learning_rate: float, max_grad_norm: float, max_grad_value: float) -> None:
-        """Step by this learning rate and these limits of gradients from now on."""
+        """Set the learning rate and the gradient limits of the next steps."""
         self.device.fill(self.clock.numbers[:, LEARNING_RATE], learning_rate)
         if (limits := (max_grad_norm, max_grad_value)) != self._limits:
             self._limits = limits
@@ -197,14 +197,14 @@ class BatchNetworks:
                 self.device.fill(self.clock.numbers[:, column], limit)
 
     def begin(self) -> None:
-        """Before an iteration."""
+        """Begin an iteration."""
         for learnt in self.learnt.values():
             self.device.fill(learnt.norms, 0.0)
 
     def step_parts(self, name: str) -> tuple[Callable[[], None] | None, Callable[[], None], Work, Callable[[], None]]:
-        """The parts of a network's step along the gradient: scaling it, finding its norm, preparing, descending.
+        """Return the parts of a network's optimizer step: scale the gradient, find its norm, prepare, descend.
 
-        Nothing is scaled where there is nothing to scale by; a step that is not sound is not taken.
+        The first is None where nothing has to be scaled. A step with a non-finite gradient is not taken.
         """
         learnt, clock, launch = self.learnt[name], self.clock, self.device.launch
         count, network = self.agents * learnt.size, self.networks[name]
@@ -218,12 +218,12 @@ class BatchNetworks:
         )
 
     def number_step(self, gradient: Any, name: str) -> Work:
-        """What takes the step of a number, along gradients (agents,)."""
+        """Return the work that takes a scalar's optimizer step, along gradients (agents,)."""
         which = self.task.numbers.index(name)
         return Work(self._descent.step_number, (gradient, self.number_learnt, which, self.clock))
 
     def bind_follow(self, target: str, source: str, share: NDArray[Any]) -> Callable[[], None]:
-        """What lets a target network come closer to its network."""
+        """Return a function that moves a target network toward its network."""
         learnt, follower = self.networks[source], self.networks[target]
         parameters, slow = self._flat(learnt.parameters), self._flat(follower.parameters)
         size = learnt.num_parameters
@@ -238,7 +238,7 @@ class BatchNetworks:
         return follow
 
     def begin_training(self) -> None:
-        """Let all networks begin as the task says, target networks as those that they follow."""
+        """Initialize the trained networks from the task, and target networks as copies of their networks."""
         for name in self.task.trained:
             self.networks[name].parameters_from(self.task.parameters[name])
         for target, source in self.task.targets.items():
@@ -246,24 +246,24 @@ class BatchNetworks:
             self.networks[target].load_buffers(self.networks[source].buffers())
 
     def pack(self) -> None:
-        """Nothing follows from parameters that would have to be brought up to date."""
+        """No-op: parameters have no packed copy."""
 
     def gauges(self) -> dict[str, float]:
-        """Nothing to tell."""
+        """Return no gauges."""
         return {}
 
     def to_host(self, name: str) -> NDArray[np.float32]:
-        """The parameters of a network."""
+        """Return the parameters of a network."""
         return self.networks[name].to_host()
 
     def buffers(self, name: str) -> dict[str, NDArray[Any]]:
-        """What a network keeps beside its parameters."""
+        """Return a network's buffers, by name."""
         return self.networks[name].buffers()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next updates, besides the parameters of the network that acts.
+        """Return all arrays that determine the next updates, without the acting network's parameters.
 
-        Of several agents, everything has a first dimension for them.
+        With several agents, each array has a first dimension for them.
         """
         task, fetch, slots = self.task, self.device.fetch, self._optimiser.slots
         arrays: dict[str, NDArray[Any]] = {}
@@ -283,7 +283,7 @@ class BatchNetworks:
         return arrays
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a saved `state`."""
         task, device = self.task, self.device
         for name, network in self.networks.items():
             if self._keeps_buffers(name):
@@ -302,12 +302,12 @@ class BatchNetworks:
             device.store(self.number_learnt.steps, state["numbers.steps"].reshape(-1))
 
     def _keeps_buffers(self, name: str) -> bool:
-        """Whether a network's buffers are its own: those of a target are, where learning changes its network's."""
+        """Return whether a network has its own buffers: a target network has them if learning changes its network's."""
         targets = self.task.targets
         return name not in targets or self.networks[targets[name]].takes_statistics
 
     def _factors(self, undecayed: NDArray[np.int64]) -> dict[str, Any]:
-        """The factors of an optimiser, and those for what does not decay, where the rest does."""
+        """Return the optimizer's factors, and the fields of undecayed parameters, where others decay."""
         without = self._optimiser.without_decay
         device = self.device
         some = len(undecayed) > 0 and without != self._optimiser
@@ -342,11 +342,11 @@ class BatchNetworks:
         self.device.store(learnt.moments, host)
 
     def _by_agent(self, moments: NDArray[Any], size: int) -> NDArray[Any]:
-        """Moments (slots, agents * size) of each agent: (slots, size), or (agents, slots, size)."""
+        """Reshape moments (slots, agents * size) to (slots, size) for one agent, or (agents, slots, size)."""
         return moments.reshape(len(moments), self.agents, size).swapaxes(0, 1) if self._together else moments
 
     def _one(self, array: NDArray[Any]) -> NDArray[Any]:
-        """What has a row for each agent, without that dimension where there is only one."""
+        """Drop an array's dimension of agents if there is only one."""
         return array if self._together or array.ndim == 1 else array[0]
 
     def _flat(self, parameters: Any) -> Any:

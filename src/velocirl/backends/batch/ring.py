@@ -1,7 +1,7 @@
-"""A memory on a device: a ring of records, the drawing of batches, and priorities, all as functions of one index.
+"""Replay buffer on a device: a ring of records, sampling and priorities, as functions of one index.
 
-What changes from step to step (places, counters, the pace of an iteration) are numbers on the device, so that a step of
-the fleet and an update are fixed sequences of work that nobody waits for.
+Values that change from step to step (indices, counters, an iteration's schedule) are stored on the device. A fleet step
+and an update are therefore fixed sequences of work without host synchronization.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from velocirl.program.reducing import Share
 from velocirl.program.rows.frames import room_of
 from velocirl.program.task import Task
 
-EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
+EPSILON = 1e-6  # added to every priority, so that each record can be sampled
 
 
 class Places(NamedTuple):
-    """A ring and its priorities, as functions of an index reach them."""
+    """Ring and priorities, as arguments of index functions."""
 
     rows: Any  # (capacity,) narrow records
     counts: Any  # (3,) PLACE, FILLED, TOTAL
-    tree: Any  # (rows, CHILDREN) priorities^alpha and their sums; see `sum_tree`
-    starts: Any  # (levels,) where each level begins
-    greatest: Any  # (1,) float32, of all priorities^alpha so far
+    tree: Any  # (rows, CHILDREN) priorities^alpha and their sums; see `buffers.sum_tree`
+    starts: Any  # (levels,) first row of each level
+    greatest: Any  # (1,) float32, maximum of priorities^alpha so far
 
 
 class Drawn(NamedTuple):
-    """What is drawn for one update."""
+    """One sampled batch."""
 
     places: Any  # (batch,) int64
-    lasts: Any  # (batch,) int64, the places whose next observation comes after the n steps
-    leaves: Any  # (batch,) priorities^alpha, and afterwards the new ones
-    least: Any  # (1,) of those
+    lasts: Any  # (batch,) int64, indices of the last of up to n steps, with the next observation
+    leaves: Any  # (batch,) priorities^alpha, after the update the new ones
+    least: Any  # (1,) minimum of `leaves`
     rows: Any  # (batch,) records
 
 
 class Extent(NamedTuple):
-    """The sizes of drawing."""
+    """Sizes of sampling."""
 
     copies: int
     batch: int
@@ -63,11 +63,11 @@ class Extent(NamedTuple):
     n_step: int
     pace: Any  # (1,) PACE
     alpha: float
-    all_copies: int  # of all processes
+    all_copies: int  # environments of all processes
 
 
 class Timing(NamedTuple):
-    """What the pace of an iteration decides."""
+    """Schedule of an iteration, and values derived from it."""
 
     clock: Clock
     pace: Any  # (1,) PACE
@@ -75,12 +75,12 @@ class Timing(NamedTuple):
 
 
 def begin_iteration(i, r, t, timing):  # noqa: ARG001 - every function of an index has the same first arguments
-    """How much is explored in the first step."""
+    """Set the exploration of an iteration's first step."""
     timing.exploration[0] = exploration_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
 
 
 def advance(i, r, t, ring, timing, extent):  # noqa: ARG001
-    """After a step of all copies."""
+    """Advance the counts after a step of all environments, and set the next exploration."""
     place = ring.counts[PLACE] + extent.copies
     ring.counts[PLACE] = place if place < extent.capacity else 0
     ring.counts[FILLED] = min(ring.counts[FILLED] + extent.copies, extent.capacity)
@@ -92,13 +92,13 @@ def advance(i, r, t, ring, timing, extent):  # noqa: ARG001
 
 
 def admit(i, r, t, ring):  # noqa: ARG001
-    """The newest record of copy i gets the greatest priority so far; before `advance`."""
+    """Give environment i's newest record the greatest priority so far; runs before `advance`."""
     leaf = ring.counts[PLACE] + i
     ring.tree[leaf // CHILDREN, leaf % CHILDREN] = ring.greatest[0]
 
 
 def sum_newest(k, r, level, ring, extent):  # noqa: ARG001
-    """Sum the k-th node of a level above the newest group anew."""
+    """Recompute the k-th node of a level above the newest group."""
     below = np.int64(1)
     for _ in range(level):
         below *= CHILDREN
@@ -108,7 +108,7 @@ def sum_newest(k, r, level, ring, extent):  # noqa: ARG001
 
 
 def sum_drawn(b, r, level, ring, drawn):  # noqa: ARG001
-    """Sum the node above a place that was drawn anew; those that share one write the same number."""
+    """Recompute the node above a sampled record; threads with the same node write the same number."""
     node = drawn.places[b]
     for _ in range(level):
         node = node // CHILDREN
@@ -116,21 +116,21 @@ def sum_drawn(b, r, level, ring, drawn):  # noqa: ARG001
 
 
 def sum_all(node, r, level, ring):  # noqa: ARG001
-    """Sum a node of a level anew."""
+    """Recompute a node of a level."""
     sum_up(ring.tree, ring.starts, level, node)
 
 
 def draw(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
-    """Draw a record, each as probable as any other."""
+    """Sample a record uniformly."""
     drawn.rows[b].weight = 1.0
     place = random.integer(rng[b], 0, ring.counts[FILLED])
-    while ring.rows[place].ended == LOST:  # the newest never is
+    while ring.rows[place].ended == LOST:  # ends: the newest record is never lost
         place = random.integer(rng[b], 0, ring.counts[FILLED])
     note(b, place, ring, drawn, extent)
 
 
 def draw_by_share(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
-    """Draw a record from the b-th of as many equal shares of the total of priorities; their places never fall."""
+    """Sample a record by priority from the b-th of `batch` equal strata; indices never decrease with b."""
     share = total_of(ring.tree) / np.float64(extent.batch)
     place = find(ring.tree, ring.starts, (np.float64(b) + fraction(rng[b])) * share)
     drawn.leaves[b] = leaf_of(ring.tree, place)
@@ -138,7 +138,7 @@ def draw_by_share(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
 
 
 def note(b, place, ring, drawn, extent):
-    """A record that was drawn becomes a row of the batch, with what came of it over n steps."""
+    """Copy a sampled record to its row of the batch, with its n-step return."""
     reward, discount, last = follow(ring.rows, ring.counts, extent.copies, place, extent.n_step, extent.pace[0].gamma)
     drawn.places[b] = place
     drawn.lasts[b] = last
@@ -153,12 +153,12 @@ def note(b, place, ring, drawn, extent):
 
 
 def find_costs(b, r, t, ring, drawn, extent):  # noqa: ARG001
-    """What the steps of a record that was drawn cost."""
+    """Add up the costs of a sampled record's steps."""
     follow_costs(ring.rows, extent.copies, drawn.places[b], drawn.lasts[b], extent.pace[0].gamma, drawn.rows[b].costs)
 
 
 def find_next(b, r, t, ring, drawn):  # noqa: ARG001
-    """What was done after a record that was drawn."""
+    """Copy the action after a sampled record's last step."""
     row, last = drawn.rows[b], ring.rows[drawn.lasts[b]]
     for k in range(len(row.next_action)):
         row.next_action[k] = last.next_action[k]
@@ -166,19 +166,19 @@ def find_next(b, r, t, ring, drawn):  # noqa: ARG001
 
 
 def weigh(b, r, t, drawn, timing):  # noqa: ARG001
-    """The weight in the loss that takes priorities back, of which the largest of a batch is 1."""
+    """Compute the importance weight in the loss, normalized to a maximum of 1 in the batch."""
     beta = beta_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
     drawn.rows[b].weight = np.float32(power(drawn.least[0] / drawn.leaves[b], beta))
 
 
 def rate(b, r, t, drawn, clock, extent):  # noqa: ARG001
-    """The error of a record becomes its new priority."""
+    """Compute the new priority of a record from its error."""
     sound = clock.counts[0, FAULT] == 0
     drawn.leaves[b] = power(abs(drawn.rows[b].error) + np.float32(EPSILON), extent.alpha) if sound else 0.0
 
 
 def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
-    """Write a new priority; a record that was drawn several times lies in neighbouring rows, and the last counts."""
+    """Write a new priority; a record sampled several times is in adjacent rows, and the last row counts."""
     ours = b + 1 == len(drawn.places) or drawn.places[b + 1] != drawn.places[b]
     if ours and clock.counts[0, FAULT] == 0:
         leaf = drawn.places[b]
@@ -186,10 +186,10 @@ def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
 
 
 class BatchRing:
-    """Records of single steps in groups, one for each step of the fleet."""
+    """Ring of single-step records in groups, one group for each step of the fleet."""
 
     def __init__(self, device: Any, task: Task, clock: Clock, share: Share) -> None:
-        """`share` are the rows of a batch that this process draws, of those of all that train together."""
+        """`share` is the range of a batch's rows that this process samples."""
         config = task.config
         self.device, self._config = device, config
         self._reads_costs, self._reads_next = task.reads_costs, task.reads_next
@@ -201,7 +201,7 @@ class BatchRing:
         batch = self._batch
         self.capacity = self._capacity(task)
         self.prioritised = config.priority == "proportional"
-        # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
+        # Record of a step; where frames are stored separately, `rows` have all other fields.
         self.kind = transition_type(task.encoding.inputs, task.action, task.stored, task.frames)
         kind = self.kind if task.frames is None else narrow_type(self.kind)
         room = None if task.frames is None else room_of(task.frames, task.source, config)
@@ -219,10 +219,10 @@ class BatchRing:
         numbers = zeros(batch, dtype=np.int64), zeros(batch, dtype=np.int64), zeros(batch), zeros(1)
         self.drawn = Drawn(*numbers, device.records((batch,), drawn_type(task.action, task.fields)))
         seed = task.seeds.learner
-        self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
-        # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
+        self._own_stream = random.streams(seed, 1)[0]  # the native learner samples with this stream
+        # One stream per row of a batch; where rows are sampled sequentially, they all share one stream.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
-        self.place = 0  # PLACE, as the host knows it where groups come from there
+        self.place = 0  # PLACE on the host, for groups from the host
         self.streams = alone if device.sequential else device.put(random.streams(seed, batch, share[0]))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
@@ -230,14 +230,14 @@ class BatchRing:
         self._bind()
 
     def _capacity(self, task: Task) -> int:
-        """How many records there is room for: whole groups of one for each copy."""
+        """Return the number of records: whole groups, with one record per environment."""
         size = task.config.buffer_size
         if size > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {size:,}")
         return max(size // task.config.num_envs, 1) * task.part.copies
 
     def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
-        """The ring and its timing as whoever learns sees them: as they are."""
+        """Return the learner's view of the ring and its timing, here without lag."""
         return self.places, self.timing
 
     def _bind(self) -> None:
@@ -257,60 +257,60 @@ class BatchRing:
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
         self._revise = launch([Work(revise, (places, drawn, clock))], batch)
         self._sum_drawn = launch([Work(sum_drawn, (places, drawn))], batch)
-        # Nodes that a group may have above it, and all nodes, of each level.
+        # Per level: the nodes above a group, and all nodes.
         near = [(level, copies // CHILDREN**level + 2) for level in levels]
         every = [(level, -(-self.capacity // CHILDREN**level)) for level in levels]
         self._sum_newest = [(level, launch([Work(sum_newest, (places, extent))], count)) for level, count in near]
         self._sum_all = [(level, launch([Work(sum_all, (places,))], count)) for level, count in every]
 
     def _choosing(self) -> Work:
-        """The work that draws a record."""
+        """Return the work that samples a record."""
         choose = draw_by_share if self.prioritised else draw
         return Work(choose, (self.seen, self.drawn, self.streams, self.extent))
 
     @property
     def extent(self) -> Extent:
-        """The sizes of drawing."""
+        """Sizes of sampling."""
         config = self._config
         numbers = config.n_step, self.pace, float(config.priority_alpha)
         return Extent(self._group, self._batch, self.capacity, *numbers, self._all_copies)
 
     @property
     def levels(self) -> range:
-        """Those of the tree of priorities, but for its leaves."""
+        """Levels of the priority tree above its leaves; empty without priorities."""
         return range(1, len(self._starts) if self.prioritised else 1)
 
     def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:
-        """Let frames come from these arrays of what copies see."""
+        """Bind the observation arrays that frames are read from."""
         assert self.frames is not None  # noqa: S101 - only then it is called
         self.frames.bind(self.places, self.levels, observation, final, on_host=on_host)
 
     def begin(self, pace: Any) -> None:
-        """At the beginning of an iteration."""
+        """Begin an iteration."""
         self.device.write(self.pace, np.array([tuple(pace)], PACE))
         self._begin(0)
 
     def advance(self) -> None:
-        """After a group was written."""
+        """Count a written group."""
         if self.frames is not None:
             self.frames.keep()
         self._admit_newest()
         self._advance(0)
 
     def _admit_newest(self) -> None:
-        """The newest group gets the greatest priority so far."""
+        """Give the newest group the greatest priority so far."""
         if self.prioritised:
             self._admit(0)
             for level, add_up in self._sum_newest:
                 add_up(level)
 
     def receive(self, group: NDArray[Any]) -> None:
-        """Write a group that comes from the host."""
+        """Write a group from the host."""
         self.device.copy(self.rows[self.place : self.place + self._group], group)
         self.place = (self.place + self._group) % self.capacity
 
     def break_off(self, which: slice) -> None:
-        """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
+        """Mark the newest steps of some environments as truncated, or as lost where the final frames are missing."""
         counts, copies = self.device.fetch(self.counts), self._group
         if counts[FILLED] == 0:
             return
@@ -326,7 +326,7 @@ class BatchRing:
         self.device.copy(newest, group)
 
     def lose(self, places: NDArray[np.int64]) -> None:
-        """Let records at some places not be drawn any more: what is seen after them is not there."""
+        """Mark records as lost and exclude them from sampling: their next observation is missing."""
         for place in places:
             record = self.device.fetch(self.rows[place : place + 1])
             record["ended"] = LOST
@@ -339,7 +339,7 @@ class BatchRing:
                 add_up(level)
 
     def draw(self) -> None:
-        """Draw a batch."""
+        """Sample a batch."""
         first, stop = self._share
         self._leave_out(first)
         self._draw(0)
@@ -349,13 +349,13 @@ class BatchRing:
             self._weigh(0)
 
     def _leave_out(self, rows: int) -> None:
-        """Rows of a batch that other processes draw, where all are drawn one after the other by one stream."""
+        """Skip the random numbers of rows that other processes sample, where all rows share one stream."""
         if self.device.sequential:
             for _ in range(rows):
                 random.bits(self._own_stream)
 
     def revise(self) -> None:
-        """Let the errors of a batch be its new priorities."""
+        """Set a batch's priorities from its errors."""
         if not self.prioritised:
             return
         self._rate(0)
@@ -365,7 +365,7 @@ class BatchRing:
             self._sum_drawn(level)
 
     def state(self) -> dict[str, Any]:
-        """What a native buffer's state has, and the streams of a batch's rows."""
+        """Return a native buffer's state, and the random streams of a batch's rows."""
         counts = self.device.fetch(self.counts)
         state = {"memory.rows": self._written(counts), "memory.counts": counts, **self.stream_state()}
         if self.frames is not None:
@@ -376,7 +376,7 @@ class BatchRing:
         return state
 
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
-        """Go on from a state; where new episodes begin, those of before are cut off."""
+        """Continue from a saved state; with `episodes_begin`, unfinished episodes are truncated."""
         counts = state["memory.counts"].copy()
         total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._group
         if counts[:TOTAL].tolist() != [total % self.capacity, min(total, self.capacity)] or total % copies:
@@ -407,12 +407,12 @@ class BatchRing:
         self.device.synchronise()
 
     def stream_state(self) -> dict[str, Any]:
-        """The streams by which batches are drawn."""
+        """Return the random streams of sampling."""
         state: dict[str, Any] = {"memory.rng": self._own_stream.copy()}
         return state if self.device.sequential else {**state, "learner.draws": self.device.fetch(self.streams)}
 
     def load_streams(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Draw on by the streams of a state."""
+        """Continue with the random streams of a state."""
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
@@ -421,14 +421,14 @@ class BatchRing:
             self.device.store(self.streams, streams)
 
     def _written(self, counts: NDArray[np.int64]) -> Any:
-        """The rows that are written, where they lie; those of a GPU come to this machine piece by piece."""
+        """Return the written rows, in place; rows on a GPU are fetched piece by piece."""
         filled = int(counts[FILLED])
         if self.frames is None and isinstance(self.rows, np.ndarray):
             return self.rows[:filled]
         return StoredRows(self, counts, filled)
 
     def fill(self, rows: NDArray[Any]) -> None:
-        """Begin with these records, which lie one after the other; each has the greatest priority so far."""
+        """Fill the ring with these records; each gets the greatest priority so far."""
         counts = np.array([len(rows) % self.capacity, len(rows), len(rows)])
         state = {**self.state(), "memory.rows": rows, "memory.counts": counts}
         if self.prioritised:
@@ -437,7 +437,7 @@ class BatchRing:
         self.load_state(state, episodes_begin=False)
 
     def _load_priorities(self, state: Mapping[str, NDArray[Any]], ended: NDArray[np.int8]) -> None:
-        """Those of the state, or where it has none, all alike; steps that are lost are not drawn."""
+        """Load the priorities of a state, or equal ones if it has none; lost steps get 0."""
         leaves = state.get("memory.priorities")
         if leaves is None or leaves.shape != (self.capacity,):
             leaves = (np.arange(self.capacity) < len(ended)).astype(np.float32)
@@ -453,7 +453,7 @@ class BatchRing:
 
 @contextmanager
 def tells_of_ring(device: str, capacity: int, itemsize: int) -> Iterator[None]:
-    """Turn an error of a device without memory into one that names the size of the ring, and what to reduce."""
+    """Convert a device's out-of-memory error to one with the ring's size and the setting to reduce."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Rounds of whole batches: the list of a replay iteration, whose steps and updates are graphs on a GPU."""
+"""Rounds over whole batches: replay iterations, whose steps and updates are CUDA graphs on a GPU."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from velocirl.program.pace import ANY_PACE, Pace, updates_due
 from velocirl.program.replay import received_step, replay, updates
 from velocirl.program.task import Task
 
-# Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.
+# One round in a stride is timed; at least TIMED_ROUNDS per iteration, if there are. Primes: in step with no schedule.
 STRIDES, TIMED_ROUNDS = (1, 7, 13, 31, 61, 127, 251, 509, 1021), 8
 
 
 class BatchRounds:
-    """Runs the rounds of an iteration. On a GPU a step is a graph, and so is each kind of update."""
+    """Runner of an iteration's rounds; on a GPU, steps and each kind of update are CUDA graphs."""
 
     def __init__(
         self, task: Task, device: Any, steps: Any, learn: BatchUpdates, decide: Callable[[], None] | None
     ) -> None:
-        """`decide` is called before updates, where something is decided by episodes."""
+        """`decide` is called before updates, where decisions depend on episodes."""
         self.task, self.device, self.steps, self.updates = task, device, steps, learn
         self._decide, self._pace, self._stride = decide, ANY_PACE, 1
         self._warm_up: Callable[[], None] = steps.warm_up
         self._step: Callable[[], None] = steps.step
         self._laps: list[tuple[Any, ...]] = []
-        self._timed: tuple[Any, Any] | None = None  # when the step of a round that is timed began and ended
+        self._timed: tuple[Any, Any] | None = None  # start and end of a timed round's step
         copies = task.config.num_envs
         bound = {
             "advance": [lambda _: self._advance()],
-            "enter": [lambda: None],  # a step has stored what it wrote
+            "enter": [lambda: None],  # a step has stored its records already
             "end_round": [lambda step: step + copies],
             "updates_due": [lambda step: updates_due(step, copies, self._pace)],
             "decide": [lambda: self._decide_now()],
@@ -46,7 +46,7 @@ class BatchRounds:
         self._iteration = Iteration(rounds, bound, device.launch, batch=0)
 
     def run(self, pace: Pace, first: int) -> list[tuple[Any, ...]]:
-        """Run the rounds of an iteration that begins at step `first`; returns moments of some of them."""
+        """Run the rounds of an iteration that begins at step `first`; returns the marks of its timed rounds."""
         if not self.steps.by_rounds:
             began = self.device.mark()
             self.steps.run_free(self, pace, first)
@@ -63,13 +63,13 @@ class BatchRounds:
         self.steps.enter(batch, position)
 
     def improve(self, step: int, count: int) -> None:
-        """Run `count` updates, when the run has taken `step` steps."""
+        """Run `count` updates; `step` is the run's step count."""
         if count:
             self._decide_now()
         self.updates.run(count, step)
 
     def take_step(self, step: int, pace: Pace) -> None:
-        """Take one step of all environments, at which the run has taken `step` steps."""
+        """Take one step of all environments; `step` is the run's step count before it."""
         self.steps.explore(step, pace)
         if step < pace.learning_starts:
             self._warm_up()
@@ -77,18 +77,18 @@ class BatchRounds:
             self._step()
 
     def try_each(self) -> None:
-        """Run one step of each kind, so that they can be recorded."""
+        """Run one step of each kind, so that they can be captured."""
         self._warm_up()
         self._step()
 
     def capture(self) -> None:
-        """Record steps as graphs."""
+        """Capture steps as CUDA graphs."""
         self._warm_up, self._step = self.device.capture(self._warm_up), self.device.capture(self._step)
 
     def count(self, marks: tuple[Any, ...]) -> None:
-        """Share out the seconds of an iteration as those of the rounds that were timed."""
+        """Split an iteration's seconds in the ratio of its timed rounds."""
         began, ended, laps = marks
-        (seconds,) = self.device.seconds_between(began, ended)  # waits for the last of them
+        (seconds,) = self.device.seconds_between(began, ended)  # waits for the end mark
         timed = [self.device.seconds_between(*lap) for lap in laps]
         stepping, learning = (sum(column) for column in zip(*timed, strict=True))
         update = seconds * learning / max(stepping + learning, 1e-9)
@@ -96,14 +96,14 @@ class BatchRounds:
         add(self.task.phases, "update", update)
 
     def gauges(self) -> dict[str, float]:
-        """Nothing to tell."""
+        """Return no gauges."""
         return {}
 
     def wait(self) -> None:
-        """Nothing runs in the background."""
+        """Return at once: nothing runs in the background."""
 
     def fold(self) -> None:
-        """The phases are up to date."""
+        """No-op: the phases are up to date."""
 
     def _advance(self) -> None:
         counters, mark = self._iteration.counters, self.device.mark
@@ -115,7 +115,7 @@ class BatchRounds:
         self._timed = (before, mark()) if timed else None
 
     def _end_round(self) -> None:
-        """End the round before: what was due is learned."""
+        """End the previous round: its due updates are done."""
         timed, self._timed = self._timed, None
         due = self._iteration.counters["due"]
         if due >= 0:
@@ -129,5 +129,5 @@ class BatchRounds:
 
 
 def stride_of(rounds: int) -> int:
-    """Return the distance between rounds that are timed, of `rounds` rounds."""
+    """Return the distance between timed rounds, for `rounds` rounds."""
     return max(one for one in STRIDES if one == 1 or one * TIMED_ROUNDS <= rounds)

@@ -1,4 +1,4 @@
-"""The work of an update in the order in which it is done, put together into as few launches as that order allows."""
+"""Ordered work of an update, combined into as few launches as its order allows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Function = Callable[[], None]
 
 
 class Sequence:
-    """Work for each row and for each agent, and calls between them; run as often as one likes.
+    """Work for rows and agents, with calls in between; it can run many times.
 
-    Parts may be of some updates only (`section`), or only of those that take a step of the optimiser (`stepping`).
+    Parts may run only in some updates (`section`), or only in updates with an optimizer step (`stepping`).
     """
 
     def __init__(self, device: Any, rows: int, agents: int) -> None:
@@ -24,29 +24,29 @@ class Sequence:
         self._steps: list[tuple[str | None, Callable[[bool, bool], None]]] = []
 
     def run(self, due: frozenset[str], *, accumulate: bool, stepping: bool) -> None:
-        """Do all of it, and of sections those that are due. `place` tells agents' work whether gradients add up."""
+        """Run all work of the sections that are due; agents' work gets `place=1` if gradients accumulate, else 0."""
         for every, step in self._steps:
             if every is None or every in due:
                 step(accumulate, stepping)
 
     def section(self, every: str | None) -> None:
-        """What comes now is of updates in which this is due, or of all."""
+        """Begin a section that runs only in updates where `every` is due, or with None in all."""
         if every != self._every:
             self.flush()
             self._every = every
 
     def for_rows(self, *works: Work) -> None:
-        """Work for each row."""
+        """Append work for each row."""
         self._launch_agents()
         self._rows += works
 
     def for_agents(self, work: Work, *, stepping: bool = False) -> None:
-        """Work for each agent."""
+        """Append work for each agent."""
         self._launch_rows()
         self._agents.append((work, stepping))
 
     def call(self, function: Function, *, stepping: bool = False, waits: bool = False) -> None:
-        """Something else, which needs what was done for rows so far; where it `waits`, for agents too."""
+        """Append a call that needs the preceding work for rows; if it `waits`, also the work for agents."""
         self._launch_rows()
         if waits:
             self._launch_agents()
@@ -58,12 +58,12 @@ class Sequence:
         self._steps.append((self._every, step))
 
     def call_with(self, function: Callable[[bool], None]) -> None:
-        """Something that is told whether gradients add up."""
+        """Append a call whose argument is whether gradients accumulate."""
         self._launch_rows()
         self._steps.append((self._every, lambda accumulate, stepping: function(accumulate)))  # noqa: ARG005
 
     def flush(self) -> None:
-        """Launch what is waiting."""
+        """Launch all pending work."""
         self._launch_rows()
         self._launch_agents()
 

@@ -1,4 +1,4 @@
-"""Steps into a replay buffer in whole batches: launches and passes of the network."""
+"""Environment steps into a replay buffer, in whole batches: launches and network passes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from velocirl.program.task import Task
 class BatchSteps(Steps):
     """Steps of all environments at once.
 
-    Where environments step on the learner's device, they write to the ring, and what they see after a step is what the
-    network reads in the next one. On the host, each group of records is sent to the ring when it is complete.
+    Environments on the learner's device write to the ring directly. The observations after a step are the network's
+    next inputs. Environments on the host send each complete group of records to the ring.
     """
 
     def __init__(self, task: Task, device: Any, network: Any, ring: Any, source: Source, max_steps: int) -> None:
@@ -63,7 +63,7 @@ class BatchSteps(Steps):
             self._look(0)
 
     def explore(self, step: int, pace: Pace) -> None:
-        """Tell environments on the host how much is explored; a device knows by its clock."""
+        """Set the exploration of environments on the host; a device computes it from its clock."""
         if self.on_host:
             self._exploration[0] = exploration_at(step, pace)
 
@@ -77,7 +77,7 @@ class BatchSteps(Steps):
 
     def _bind(self, task: Task, records: Any, counts: Any, clock: Any, exploration: Any) -> dict[str, Bound]:
         here, arrays, experience = self.here, self.arrays, self.source.experience
-        still = here.zeros(task.encoding.inputs)  # nothing is normalized, so that what is stored stays right
+        still = here.zeros(task.encoding.inputs)  # no normalization: keeps stored observations valid
         final = experience.final, experience.final_mask
         sight = Sight(experience.observation, *final, here.put(task.encoding.table), still, still)
         rows, common = narrow(records), (counts, arrays.noise, experience.mask, clock)
@@ -98,20 +98,20 @@ class BatchSteps(Steps):
             "advance": here.stepping(self.fleet) if self.in_kernels else [lambda _: self.source.host.step()],
             "enter": [self._enter],
         }
-        if not self.on_host:  # what a step saw last is there already, and the record begins with it
+        if not self.on_host:  # the observation of the last step is there already; the record begins with it
             bound |= {name: [*bound["note"], *bound[name]] for name in ("random_action", "check_output")}
             bound |= {"look": [], "store": [*bound["store"], *bound.get("look_ahead", [])]}
         return bound
 
     def _forward(self) -> None:
-        """Let the network read what is seen."""
+        """Run the network on the current observations."""
         if self.on_host and not self._framed:
             self._send_inputs()
         made, _ = self._network.forward(self._read)
         self.here.copy(self._outputs, made)
 
     def _enter(self) -> None:
-        """Count the group that was stored."""
+        """Count the stored group."""
         if self.on_host:
             self._ring.receive(self._group)
         self._ring.advance()

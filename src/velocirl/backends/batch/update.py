@@ -1,6 +1,6 @@
-"""A program over whole batches: each stage is work for the device or a pass of a network, each meeting a reduction.
+"""Program over whole batches: each stage is device work or a network pass, each `Meeting` a reduction.
 
-Work for rows that follows one upon the other is launched together, which on a GPU is one kernel.
+Consecutive work for rows is launched together, on a GPU as one kernel.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from velocirl.program.stages import Backward, Follow, Forward, Mean, Once, Step,
 from velocirl.program.update import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 
 SINGLE, DOUBLE = np.float32, np.float64
-WIDE = 64  # numbers of a field that are copied one by one, not by row
-NO_METRICS = np.dtype([("nothing", SINGLE)])  # of a function that asks for metrics and adds to none
+WIDE = 64  # wider fields are copied by element, not by row
+NO_METRICS = np.dtype([("nothing", SINGLE)])  # for a function that takes metrics and adds to none
 
 
 class Rows(NamedTuple):
-    """The rows that go through a program, as columns (see `engine.columns`), all agents' one after the other."""
+    """Input rows of a program, as columns (see `engine.compiler.columns`), one agent after the other."""
 
-    row: Any  # of records
-    fields: Mapping[str, Any]  # of float32 (rows, numbers), or Stacks: what networks may read
-    widths: Mapping[str, int]  # of those fields
-    rng: Any  # of streams
-    fetch: tuple[Work, ...] = ()  # what finds the rows first
-    memory: Memory | None = None  # what a recurrent network needs beside them
+    row: Any  # column of records
+    fields: Mapping[str, Any]  # float32 (rows, numbers) or Stacks that networks may read
+    widths: Mapping[str, int]  # numbers per row of each field
+    rng: Any  # column of random streams
+    fetch: tuple[Work, ...] = ()  # work that finds the rows first
+    memory: Memory | None = None  # additional inputs of a recurrent network
 
     def part(self, some: slice) -> Rows:
-        """Some of them."""
+        """Return the rows of a slice."""
         fields = {name: _cut(one, some) for name, one in self.fields.items()}
         return self._replace(row=_cut(self.row, some), fields=fields, rng=_cut(self.rng, some))
 
 
 class BatchProgram:
-    """A program with its arguments, on one device."""
+    """Program bound to its arguments on one device."""
 
     def __init__(
         self,
@@ -76,11 +76,10 @@ class BatchProgram:
         parts: int = 1,
         batch: int | None = None,
     ) -> None:
-        """`count` rows of each agent go through it at once; of all processes together, `batch`.
+        """`count` is the number of rows per agent, `batch` the number over all processes.
 
-        With another program it shares memory: `like` that one.
-
-        A single agent's may go in equal `parts` up to each meeting, so that passes need memory for one part only.
+        The program shares the arrays of the program `like`, if given. A single agent's rows may be processed in equal
+        `parts` between reductions, so that passes need memory for one part only.
         """
         self.program, self.networks, self._rows, self._count = program, networks, rows, count
         self._batch = batch or count
@@ -99,14 +98,14 @@ class BatchProgram:
                 continue
             width = sum(rows.widths[field] for field in one.reads)
             many, outputs = total * self._per[name], networks.networks[one.network].outputs
-            self._inputs[name] = zeros(many // parts, width)  # of one part; what comes out is kept of all
+            self._inputs[name] = zeros(many // parts, width)  # of one part; outputs are kept for all rows
             self._outputs[name], self._gradients[name] = zeros(many, outputs), zeros(many, outputs)
         slots = [(call, name) for call in program.calls for name in call.metrics]
         names = program.metrics
         self.metrics = names
         self._metric = np.array([names.index(name) for _, name in slots] or [0], np.int64)
         self._parts = [slice(part * count // parts, (part + 1) * count // parts) for part in range(parts)]
-        self._part: slice | None = None  # the rows for which stages are put together, where there are parts
+        self._part: slice | None = None  # current part of the rows while stages are added, if there are parts
         group, self._keep = self.device.summing(count // parts)
         self._group = group
         self._added = {
@@ -122,27 +121,27 @@ class BatchProgram:
             metric=self.device.put(self._metric),
         )
         self.slot_passes: list[int] = []
-        self._slopes: dict[str, dict[str, Any]] = {}  # by the field, then the pass that they come from
+        self._slopes: dict[str, dict[str, Any]] = {}  # by field, then by the name of the forward pass
         self._sequence = Sequence(self.device, total // parts, self.agents)
-        self._begun: set[str] = set()  # networks that have a gradient of this update
-        self._loaded: set[tuple[str, str]] = set()  # fields that a forward pass finds loaded
+        self._begun: set[str] = set()  # networks that have a gradient in this update
+        self._loaded: set[tuple[str, str]] = set()  # fields already loaded for a forward pass
         self._build()
 
     def run(self, due: frozenset[str] = frozenset(), *, accumulate: bool = False, stepping: bool = True) -> None:
-        """One update; `due` are the periods whose stages are done in it."""
+        """Run one update; `due` are the periods whose stages run in it."""
         self._sequence.run(due, accumulate=accumulate, stepping=stepping)
 
     def begin(self) -> None:
-        """Before an iteration."""
+        """Begin an iteration."""
         self.device.fill(self.sums.totals, 0.0)
         self.device.fill(self.sums.seen, 0)
 
     def summed(self) -> tuple[Any, Any]:
-        """What was added to metrics in an iteration, (agents, slots), and the rows seen, (agents, passes)."""
+        """Return the metric sums of an iteration, (agents, slots), and the rows seen, (agents, passes)."""
         return self.sums.totals, self.sums.seen
 
     def means_of(self, totals: Any, seen: Any) -> dict[str, float]:
-        """The mean of each metric, from an agent's totals (slots,) and rows seen (passes,); NaN without rows."""
+        """Return the mean of each metric, from an agent's totals (slots,) and rows seen (passes,); NaN without rows."""
         slots = list(zip(self._metric.tolist(), self.slot_passes, strict=False))
         return mean_metrics(self.metrics, slots, totals.tolist(), seen.tolist())
 
@@ -172,7 +171,7 @@ class BatchProgram:
         sequence.flush()
 
     def _add_pass(self, one: Pass) -> None:
-        """All stages for all rows, or part by part."""
+        """Add all stages of a pass, for all rows or part by part."""
         rows = self._rows
         for part in self._parts:
             if len(self._parts) > 1:
@@ -188,14 +187,14 @@ class BatchProgram:
         self._part, self._rows = None, rows
 
     def _of(self, arrays: Mapping[str, Any], name: str) -> Any:
-        """An array of a forward pass, as far as it is of the rows for which stages are put together."""
+        """Return a forward pass's array, limited to the current part of the rows."""
         if self._part is None:
             return arrays[name]
         per = self._per[name]
         return arrays[name][self._part.start * per : self._part.stop * per]
 
     def _fetch(self) -> None:
-        """Find the rows, and load of them what no function changes."""
+        """Find the rows, and load the fields that no function changes."""
         sequence, memory = self._sequence, self._rows.memory
         if self._rows.fetch:
             sequence.for_rows(*self._rows.fetch)
@@ -210,7 +209,7 @@ class BatchProgram:
             sequence.call(lambda: memory.load(0))
 
     def _always_read(self, one: Forward) -> list[str]:
-        """The observations that all forward passes of a name read, in the same place: nothing else is copied there."""
+        """Return the observations that all forward passes of a name read at the same offset: loaded only once."""
         stages = [stage for part in self.program.passes for stage in part.stages]
         alike = [stage.reads for stage in stages if isinstance(stage, Forward) and stage.name == one.name]
         return [
@@ -220,7 +219,7 @@ class BatchProgram:
         ]
 
     def _load(self, one: Forward, names: Iterable[str]) -> None:
-        """Copy fields to where a network reads them, unless that was done."""
+        """Copy fields to a network's inputs, except those already loaded."""
         inputs, per, start = self._inputs[one.name], self._per[one.name], 0
         rows = len(inputs) // per
         wide = []
@@ -260,13 +259,13 @@ class BatchProgram:
         self._sequence.call(run)
 
     def _shaped(self, rows: Any, network: Any) -> Any:
-        """Rows as a network reads them: of each of several agents, or of each step for one that remembers."""
+        """Reshape rows for a network: a first dimension of agents, or of steps for a recurrent network."""
         memory = self._rows.memory
         several = (memory.steps,) if network.state_size and memory is not None else network.parameters.shape[:-1]
         return rows.reshape(*several, -1, rows.shape[-1])
 
     def _later(self, stage: Forward) -> list[Any]:
-        """The stages after one, up to the next pass of the same name."""
+        """Return the stages after `stage`, up to the next forward pass of the same name."""
         stages = [part for step in self.program.steps if isinstance(step, Pass) for part in step.stages]
         place = next(number for number, part in enumerate(stages) if part is stage)
         rest = stages[place + 1 :]
@@ -279,7 +278,7 @@ class BatchProgram:
         network, gradient = self.networks.networks[forward.network], self._of(self._gradients, one.name)
         given = self._shaped(gradient, network)
         if one.into is None:
-            again = forward.network in self._begun  # then this adds to a gradient of the same update
+            again = forward.network in self._begun  # then it accumulates onto a gradient of the same update
             self._begun.add(forward.network)
             self._sequence.call_with(lambda accumulate: network.backward(given, accumulate or again, one.name))
         else:
@@ -320,13 +319,16 @@ class BatchProgram:
                 self._sequence.for_rows(Work(function, (array, self._batch, self.clock)))
 
     def _scales(self, name: str, following: tuple[Any, ...]) -> bool:
-        """Whether this call is the last to write a gradient, of parameters."""
+        """Return whether this call is the last to write an output gradient that is propagated to parameters."""
         later = [one for one in following if isinstance(one, Call) and name in one.gradients]
         into = next((one.into for one in following if isinstance(one, Backward) and one.name == name), None)
         return not later and into is None
 
     def _written_at_once(self, call: Call) -> str | None:
-        """The gradient that this call alone writes, in one row: that is done in registers, and kept once."""
+        """Return the gradient, of one row per sample, that only this call writes, or None.
+
+        It is computed in registers and stored once.
+        """
         if not call.metrics or len(call.gradients) != 1 or self._per[call.gradients[0]] != 1:
             return None
         name = call.gradients[0]
@@ -339,7 +341,7 @@ class BatchProgram:
         self._sequence.call(lambda: self.device.sum_rows(added, sums))
 
     def _reduce_sums(self, first: int, stop: int) -> None:
-        """Where several processes train, add up what functions have added to metrics on all of them."""
+        """All-reduce the metric sums, if several processes train."""
         if self._task.reducer is not ALONE:
             some = self.sums.sums[0, first:stop]
             self._sequence.call(lambda: self.networks.reduce(some), waits=True)
@@ -372,7 +374,7 @@ class BatchProgram:
                 sequence.for_agents(networks.number_step(given, stage.steps))
 
     def _column(self, name: str, call: Call) -> Any:
-        """What a function is called with under a name."""
+        """Return the column for a function's argument of this name."""
         device = self.device
         if name == "row":
             return self._rows.row
@@ -427,7 +429,7 @@ def _numbers_type(width: int) -> np.dtype[Any]:
 
 
 def _cut(column: Any, some: slice) -> Any:
-    """Some of a column, of which an index may say where they are."""
+    """Return a slice of a column, which may be indexed or stacked frames."""
     if isinstance(column, Stacks):
         places = {name: getattr(column, name)[some] for name in ("newest", "before", "age")}
         return column._replace(**places)
@@ -435,7 +437,7 @@ def _cut(column: Any, some: slice) -> Any:
 
 
 def _several(column: Any) -> Any:
-    """A field as several rows for each sample; one row where it has only that."""
+    """Return a field with a dimension for the rows of a sample, of size 1 where it has none."""
     array = column[0] if isinstance(column, tuple) else column
     wide = array if len(array.shape) == 3 else array[:, None, :]
     return type(column)(wide, *column[1:]) if isinstance(column, tuple) else wide

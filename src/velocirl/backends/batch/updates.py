@@ -1,4 +1,4 @@
-"""Updates of whole batches: a batch is drawn from a ring and goes through the program; on a GPU, recorded as graphs."""
+"""Updates over whole batches: sample from a ring and run the program; on a GPU, as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from velocirl.program.task import Task
 
 
 class BatchUpdates:
-    """Draws batches from a ring and learns from them; who fills the ring is not known here."""
+    """Updates from sampled batches of a ring; independent of who fills the ring."""
 
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, share: Share) -> None:
-        """`share` are the rows of a batch that this process draws, of all that train together."""
+        """`share` is the range of a batch's rows that this process samples."""
         config, (first, stop) = task.config, share
         self.task, self.device, self.networks, self.ring = task, device, networks, ring
         batch = stop - first
         self.streams = device.put(random.streams(task.seeds.learner + 1, batch, first))
-        parts = gcd(config.gradient_accumulation, batch)  # all of which are equally large
+        parts = gcd(config.gradient_accumulation, batch)  # of equal size
         whole = config.effective_batch_size
         self.program = BatchProgram(task.program, networks, self._rows(), batch, parts=parts, batch=whole)
         self.done = 0  # updates of the run
-        self._graphs: dict[frozenset[str], Callable[[], None]] = {}  # of each kind of update
+        self._graphs: dict[frozenset[str], Callable[[], None]] = {}  # one per kind of update
 
     def begin(self, pace: Pace, step: int) -> None:
         """Begin an iteration, at `step` of the run."""
-        counts = np.zeros(GOOD, np.int64)  # how long there was no overflow counts on
+        counts = np.zeros(GOOD, np.int64)  # the later counts, of steps without overflow, are kept
         counts[RUN_STEP] = step
         self.device.write(self.networks.clock.counts.reshape(-1)[:GOOD], counts)
         self.networks.set_rates(pace.learning_rate, pace.max_grad_norm, pace.max_grad_value)
@@ -56,29 +56,29 @@ class BatchUpdates:
                 graph()
 
     def end(self) -> None:
-        """End an iteration; the device has counted its updates."""
+        """No-op: the device has counted the updates."""
 
     def update(self, due: frozenset[str]) -> None:
-        """Run one update with the stages of these periods."""
+        """Run one update with the stages due in these periods."""
         self.ring.draw()
         self.program.run(due)
         self.ring.revise()
 
     def try_each(self) -> None:
-        """Run one update of each kind, so that they can be recorded."""
+        """Run one update of each kind, so that they can be captured."""
         for kind in self.task.program.kinds_of_updates():
             self.update(kind)
 
     def capture(self) -> None:
-        """Record updates of each kind as graphs."""
+        """Capture updates of each kind as CUDA graphs."""
         for kind in self.task.program.kinds_of_updates():
             self._graphs[kind] = self.device.capture(lambda kind=kind: self.update(kind))
 
     def count(self, seconds: float) -> None:
-        """Parts of updates are not timed here."""
+        """No-op: parts of updates are not timed."""
 
     def fold(self) -> None:
-        """The phases are up to date."""
+        """No-op: the phases are up to date."""
 
     def state(self) -> dict[str, Any]:
         """Return the random streams, and the number of updates."""
@@ -86,14 +86,14 @@ class BatchUpdates:
         return {**own, **self.ring.stream_state()}
 
     def load_state(self, state: Any) -> None:
-        """Continue from what `state` gave."""
-        if state["learner.rng"].shape == self.streams.shape:  # else it comes from another device
+        """Continue from a saved `state`."""
+        if state["learner.rng"].shape == self.streams.shape:  # else saved on another device
             self.device.store(self.streams, state["learner.rng"])
         self.ring.load_streams(state)
         self.done = int(state["learner.updates"][0])
 
     def _rows(self) -> Rows:
-        """The rows of a batch, and where networks find what they read."""
+        """Return the rows of a batch, with the columns that networks read."""
         ring, drawn = self.ring, self.ring.drawn
         names = [name for name in drawn.rows.dtype.names or () if drawn.rows.dtype[name].base == np.float32]
         fields: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""CPU threads: an iteration is lowered to instructions, which one compiled interpreter executes."""
+"""CPU threads backend: an iteration is lowered to instructions of one compiled interpreter."""

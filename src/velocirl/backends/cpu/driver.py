@@ -1,9 +1,9 @@
-"""Drivers: compiled loops that call units by their addresses, written and compiled once for all algorithms.
+"""Update driver: compiled loops that call units by address, compiled once for all algorithms.
 
 The rows of a batch are cut into shares. A share goes block by block through the units of a pass, so that a block stays
-in its core's cache. Between two passes the calling thread alone forms sums, in the order of the shares: a result
-depends on how many shares there are, never on how many threads work on them (see `engine.targets.team`). Where several
-processes train together, their sums are then added up (`Crew.reduce`).
+in its core's cache. Between two passes the calling thread alone forms sums, in the order of the shares. A result
+therefore depends on the number of shares, never on the number of threads (see `engine.targets.team`). Where several
+processes train together, the sums are then all-reduced (`Crew.reduce`).
 """
 
 from __future__ import annotations
@@ -26,72 +26,72 @@ from velocirl.optim.optimisers import FACTORS, Rule
 from velocirl.program.clock import FAULT, STOPPED
 from velocirl.program.counting.phases import OPTIMISER, WAITING
 
-# What an instruction of a program does: a pass goes through units, the others are of one network, unit or number.
+# Kinds of instructions: PASS runs many units; each of the others concerns one network, unit or scalar.
 PASS, MEAN, STEP, ONCE, STOP, FOLLOW = range(6)
 INSTRUCTION = np.dtype(
     [
         ("kind", np.int64),
-        ("first", np.int64),  # the first unit of a pass; the network of a step; the unit of anything else, or -1
-        ("body", np.int64),  # of a pass: the first unit that blocks go through; before it, gradients are cleared
-        ("after", np.int64),  # of a pass: the unit after the last of them; from here on, gradients are unpacked
-        ("stop", np.int64),  # the unit after the last; of a `once`, the number that it steps, or -1
-        ("number", np.int64),  # of a pass; of a target network, how many pieces its parameters have
-        ("period", np.int64),  # in which updates: every `period`
+        ("first", np.int64),  # first unit of a pass; network of a step; unit of any other kind, or -1
+        ("body", np.int64),  # of a pass: first unit that blocks go through; units before it clear gradients
+        ("after", np.int64),  # of a pass: end of the units for blocks; units from here on unpack gradients
+        ("stop", np.int64),  # of a pass: end of its units; of a `once`: index of the scalar that it steps, or -1
+        ("number", np.int64),  # index of a pass; of a target network: number of pieces of its parameters
+        ("period", np.int64),  # runs in every `period`-th update
     ]
 )
 LEARNING = np.dtype([(name, np.float64) for name in ("learning_rate", "max_grad_norm", "max_grad_value")])
 JOB = np.dtype(
     [
-        ("most", np.int64),  # rows of a block
-        ("batch", np.int64),  # rows of all shares of all processes
-        ("begins", np.int64),  # whether gradients are set to zero first, or added to
-        ("weight", np.int64),  # rows whose gradients a step follows; 0 for no step
-        ("timed", np.int64),  # whether the clock is read
+        ("most", np.int64),  # maximum rows of a block
+        ("batch", np.int64),  # rows over all shares and processes
+        ("begins", np.int64),  # 1: gradients are zeroed first; 0: accumulated
+        ("weight", np.int64),  # rows in the gradient of the optimizer step; 0: no step
+        ("timed", np.int64),  # whether times are measured
     ]
 )
-PARTIAL = 16  # sums that are formed side by side
-LINE = 16  # parameters of a cache line: pieces begin with one
-PIECE = 16_384  # parameters that are worth a worker of their own
+PARTIAL = 16  # partial sums formed in parallel
+LINE = 16  # parameters per cache line; pieces are aligned to it
+PIECE = 16_384  # parameters that justify a worker of their own
 MAX_PIECES = 32
-SCALE = FACTORS - 1  # the factor of an optimiser by which gradients are multiplied, for clipping; no rule uses it
+SCALE = FACTORS - 1  # index of the clipping factor among the optimizer's factors; no rule uses it
 
 
 class Trained(NamedTuple):
-    """A network as it is stepped, with the team's offsets of the units that do so."""
+    """State of a network's optimizer steps, with the team offsets of their units."""
 
-    pieces: int  # of its parameters
-    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser
+    pieces: int  # number of pieces of its parameters
+    factors: NDArray[np.float32]  # (FACTORS,) of the optimizer
     partial: NDArray[np.float64]  # (pieces, PARTIAL) sums of squares of the gradient
-    steps: NDArray[np.int64]  # (1,) taken so far
-    norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
-    gather: int  # adds up the shares' gradients, where several processes meet
+    steps: NDArray[np.int64]  # (1,) steps taken so far
+    norms: NDArray[np.float64]  # (2,) sum and count of gradient norms since the last read
+    gather: int  # sums the shares' gradients before an all-reduce
     reduce: int
     optimise: int
     pack: int
 
 
 class Sums(NamedTuple):
-    """What functions add to metrics: a slot for each metric of each function."""
+    """Metric sums: one slot for each metric of each function."""
 
-    own: NDArray[np.float64]  # (shares, slots) in this update
-    metric: NDArray[np.int64]  # (slots,) to which metric it counts
-    of_pass: NDArray[np.int64]  # (slots,) in which pass
-    totals: NDArray[np.float64]  # (slots,) since they were read last
-    seen: NDArray[np.int64]  # (shares, passes) rows, since they were read last
-    common: NDArray[np.float64]  # (slots,) of all shares, and of all processes where several meet
-    means: NDArray[np.float64]  # (metrics + 1,) of the batch so far, and last the number of its rows
-    single: NDArray[np.float32]  # the same
+    own: NDArray[np.float64]  # (shares, slots) of this update
+    metric: NDArray[np.int64]  # (slots,) metric of each slot
+    of_pass: NDArray[np.int64]  # (slots,) pass of each slot
+    totals: NDArray[np.float64]  # (slots,) since the last read
+    seen: NDArray[np.int64]  # (shares, passes) rows since the last read
+    common: NDArray[np.float64]  # (slots,) summed over shares, and over processes in find_means
+    means: NDArray[np.float64]  # (metrics + 1,) of the batch so far; the last is its number of rows
+    single: NDArray[np.float32]  # `means` in single precision
 
 
 class ShareWork(NamedTuple):
     """Units and rows of one share."""
 
     program: NDArray[Any]  # INSTRUCTION
-    units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
-    rows: NDArray[np.int64]  # (2,) the share's rows: the first, and the one after the last
-    seen: NDArray[np.int64]  # (passes,) rows, since they were read last
+    units: NDArray[np.int64]  # (units, 2) frames, and the counters of their time
+    rows: NDArray[np.int64]  # (2,) the share's rows: first and stop
+    seen: NDArray[np.int64]  # (passes,) rows since the last read
     job: NDArray[Any]  # (1,) JOB
-    counters: NDArray[np.int64]  # of worker 0, see `counters`
+    counters: NDArray[np.int64]  # of worker 0, see `engine.compiler.counters`
 
 
 class Crew(NamedTuple):
@@ -100,25 +100,25 @@ class Crew(NamedTuple):
     team: TeamView
     tuner: NDArray[Any]  # (1,) TUNER
     shares: int
-    passes: int  # the team's offset of the shares' units
+    passes: int  # team offset of the shares' units
     program: NDArray[Any]  # INSTRUCTION
-    units: NDArray[np.int64]  # (units, 2) as of the first share, which has those of means too
+    units: NDArray[np.int64]  # (units, 2) of the first share, which also has the units of means
     rows: NDArray[np.int64]  # (shares, 2) see `ShareWork`
     networks: NDArray[np.int64]  # (networks,) frames of `Trained`
-    number_steps: NDArray[np.int64]  # (numbers,) taken so far,
-    number_gradients: NDArray[np.float32]  # (1, numbers) their gradients,
+    number_steps: NDArray[np.int64]  # (numbers,) optimizer steps of the scalars so far
+    number_gradients: NDArray[np.float32]  # (1, numbers) gradients of the scalars
     number_factors: NDArray[np.float32]
-    number_optimiser: int  # and the frame of their optimiser
+    number_optimiser: int  # frame of the scalars' optimizer
     sums: Sums
     learning: NDArray[Any]  # (1,) LEARNING
     job: NDArray[Any]  # (1,) JOB
-    outcome: NDArray[np.int64]  # of which FAULT says that a gradient was not finite, STOPPED that an update was stopped
-    counters: NDArray[np.int64]  # of worker 0, see `counters`
-    reduce: int  # the frame of what adds up sums over all processes, 0 where there is one
+    outcome: NDArray[np.int64]  # FAULT: a gradient was not finite; STOPPED: the update was stopped early
+    counters: NDArray[np.int64]  # of worker 0, see `engine.compiler.counters`
+    reduce: int  # frame of the all-reduce over processes; 0: single process
 
 
 def _example() -> Trained:
-    """A network of no size, for its types."""
+    """Return an empty `Trained`, for its types."""
     numbers = np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL)), np.zeros(1, np.int64), np.zeros(2)
     return Trained(0, *numbers, 0, 0, 0, 0)
 
@@ -127,12 +127,12 @@ _trained_at = reader(type_of((_example(),)))
 
 
 def pieces_of(size: int) -> int:
-    """Count the pieces in which parameters are reduced, stepped and packed; it depends on nothing but their number."""
+    """Count the pieces in which parameters are reduced, stepped and packed; depends only on `size`."""
     return min(max(size // PIECE, 1), MAX_PIECES)
 
 
 def piece_of(piece, pieces, size):
-    """The first place of a piece of some numbers, and the one after its last; 0 pieces mean single numbers."""
+    """Return the first and stop index of a piece of `size` numbers; with `pieces=0` each number is a piece."""
     if pieces == 0:
         return piece, piece + 1
     share = (size // pieces + LINE - 1) // LINE * LINE
@@ -141,7 +141,10 @@ def piece_of(piece, pieces, size):
 
 
 def reduce_share(gradients, low, high, scale, limit, squares):
-    """Add up the shares' gradients between two places, into the first row; `squares` become sums of their squares."""
+    """Sum the shares' gradients from `low` to `high` into the first row, scaled and clipped.
+
+    `squares` become partial sums of their squares.
+    """
     own = gradients[0, low:high]
     for other in range(1, len(gradients)):
         more = gradients[other, low:high]
@@ -149,7 +152,7 @@ def reduce_share(gradients, low, high, scale, limit, squares):
             own[p] += more[p]
     for p in range(len(own)):
         own[p] = clip_value(own[p] * scale, limit)
-    # Several sums side by side, since each addition to a single one would wait for the one before it.
+    # Several sums in parallel: with a single sum, each addition would wait for the one before it.
     for k in range(PARTIAL):
         squares[k] = 0.0
     whole = len(own) // PARTIAL * PARTIAL
@@ -162,7 +165,7 @@ def reduce_share(gradients, low, high, scale, limit, squares):
 
 
 def move_share(parameters, target, low, high, share):
-    """Move a part of the parameters of a target network towards those of its network."""
+    """Polyak averaging: move a part of the target's parameters a fraction `share` toward the network's."""
     online, slow = parameters[low:high], target[low:high]
     rest = np.float32(1) - share
     for p in range(len(slow)):
@@ -170,13 +173,13 @@ def move_share(parameters, target, low, high, share):
 
 
 def reduce_over_processes(crew, which):
-    """Add up the gradient of a network, or (-1) what was added to metrics, over all processes."""
+    """All-reduce the gradient of network `which` over all processes, or the metric sums if `which` is -1."""
     if call_unit(crew.reduce, which, 0, 0) != 0:
         crew.outcome[FAULT] = 1
 
 
 def run_counted(crew, place, offset, count, argument, timed):
-    """Run a region over pieces; its time is counted at a place, less what was waited."""
+    """Run a region over pieces; add its time, less the waiting time, to counter `place`."""
     since, waited = glance(timed), crew.team.board[WAITED]
     run_region(crew.team, offset, 0, 0, count, argument)
     waited = crew.team.board[WAITED] - waited
@@ -185,13 +188,13 @@ def run_counted(crew, place, offset, count, argument, timed):
 
 
 def count_waiting(crew, waited, timed):
-    """Count time that the calling thread has waited for others."""
+    """Count the time that the calling thread has waited for other threads."""
     if timed:
         crew.counters[WAITING] += waited
 
 
 def take_step(crew, which, weight, timed):
-    """A step of a network's optimiser, along the gradients of `weight` rows."""
+    """Take an optimizer step of a network, along the summed gradients of `weight` rows."""
     trained = _trained_at(crew.networks[which])[0]
     number, pieces = trained.steps[0] + 1, trained.pieces
     if crew.reduce != 0:
@@ -216,20 +219,20 @@ def take_step(crew, which, weight, timed):
 
 
 def update_target(crew, one, timed):
-    """Let a target network come closer to its network: one unit moves its parameters, the next one packs them."""
+    """Move a target network toward its network: one unit moves the parameters, the next one packs them."""
     run_counted(crew, OPTIMISER, one.first, one.number, 0, timed)
     run_counted(crew, OPTIMISER, one.first + 1, one.number, 0, timed)
 
 
 def step_number(crew, which):
-    """A step of the optimiser of a number, whose gradient is known."""
+    """Take an optimizer step of a scalar, whose gradient is known."""
     crew.number_steps[which] += 1
     crew.number_factors[SCALE] = 1.0
     call_unit(crew.number_optimiser, which, crew.number_steps[which], 0)
 
 
 def find_means(crew, first, stop, timed):
-    """What functions have added to metrics in passes from `first` to `stop`, as means over the batch."""
+    """Compute the batch means of the metrics added in passes from `first` to `stop`."""
     sums = crew.sums
     add_shares(sums)
     if crew.reduce != 0:
@@ -242,7 +245,7 @@ def find_means(crew, first, stop, timed):
 
 
 def add_shares(sums):
-    """Add up what the shares have added to metrics."""
+    """Sum the metric sums over the shares."""
     for s in range(len(sums.common)):
         total = np.float64(0)
         for share in range(len(sums.own)):
@@ -251,7 +254,7 @@ def add_shares(sums):
 
 
 def run_share(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """Take the rows of a share block by block through the units of instruction `stop`, a pass; as worker `place`."""
+    """Run instruction `stop`, a pass, for the rows of a share, block by block; `place` is the worker."""
     work = arguments[0]
     job, one, units, counters = work.job[0], work.program[stop], work.units, work.counters
     begin, end = work.rows[0], work.rows[1]
@@ -259,7 +262,7 @@ def run_share(arguments, first, stop, place):  # noqa: ARG001 - as every unit
     if job.begins != 0:
         for u in range(one.first, one.body):
             call_unit(units[u, 0], 0, 1, 0)
-    # Equal blocks: a small rest would load all the weights for little.
+    # Equal blocks: a small last block would load all weights for few rows.
     blocks = max((end - begin + job.most - 1) // job.most, 1)
     size = max((end - begin + blocks - 1) // blocks, 1)
     for low in range(begin, end, size):
@@ -278,14 +281,14 @@ def run_share(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 
 
 def run_pass(crew, instruction, timed):
-    """Let all shares go through a pass."""
+    """Run a pass for all shares."""
     waited = crew.team.board[WAITED]
     run_region(crew.team, crew.passes, 1, 0, crew.shares, instruction)
     count_waiting(crew, crew.team.board[WAITED] - waited, timed)
 
 
 def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
-    """Run update `number` of the run on the rows that `crew.rows` names; returns 1 where no other may follow."""
+    """Run update `number` of the run on the rows in `crew.rows`; returns 1 where no other update may follow."""
     crew = arguments[0]
     team, counters, sums, tuner = crew.team, crew.counters, crew.sums, crew.tuner[0]
     for share in range(len(sums.own)):
@@ -297,7 +300,7 @@ def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
     timed = counters[TIMING] != 0
     crew.job[0].timed = timed
     began = begin_work(team, tuner)
-    done, told_of = 0, 0  # passes that were run, and those whose means are known
+    done, told_of = 0, 0  # passes run, and passes whose means are known
     for k in range(len(crew.program)):
         one = crew.program[k]
         if number % one.period != 0 or crew.outcome[FAULT] != 0 or crew.outcome[STOPPED] != 0:
@@ -310,7 +313,7 @@ def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
                 take_step(crew, one.first, crew.job[0].weight, timed)
         elif one.kind == FOLLOW:
             update_target(crew, one, timed)
-        else:  # a function of means
+        else:  # MEAN, ONCE or STOP
             find_means(crew, told_of, done, timed)
             told_of = done
             told = 0
@@ -330,12 +333,12 @@ def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
 
 
 def driver_translator() -> Translator:
-    """A translator for drivers."""
+    """Return a translator for drivers."""
     return learning_translator("driver")
 
 
 def reduce_unit(arguments, piece, weight, worker):  # noqa: ARG001 - as every unit
-    """See `reduce_share`: a piece of gradients that are sums over `weight` rows."""
+    """Run `reduce_share` on a piece of gradients that are sums over `weight` rows."""
     gradients, squares, learning, pieces = arguments
     low, high = piece_of(piece, pieces, gradients.shape[1])
     scale, limit = np.float32(1.0 / weight), np.float32(learning[0].max_grad_value)
@@ -344,7 +347,7 @@ def reduce_unit(arguments, piece, weight, worker):  # noqa: ARG001 - as every un
 
 
 def follow_unit(arguments, piece, argument, worker):  # noqa: ARG001
-    """See `move_share`."""
+    """Run `move_share` on a piece of the parameters."""
     parameters, target, share, pieces = arguments
     low, high = piece_of(piece, pieces, len(parameters))
     move_share(parameters, target, low, high, np.float32(share[0]))
@@ -352,7 +355,7 @@ def follow_unit(arguments, piece, argument, worker):  # noqa: ARG001
 
 
 def optimiser_unit(rule: Rule) -> Any:
-    """`step(arguments, piece, number, worker)`: the optimiser's step number `number` of a piece of the parameters."""
+    """Return `step(arguments, piece, number, worker)`: optimizer step `number` of a piece of the parameters."""
     prepare, apply = rule
 
     def step(arguments, piece, number, worker):  # noqa: ARG001
@@ -360,7 +363,7 @@ def optimiser_unit(rule: Rule) -> Any:
         low, high = piece_of(piece, pieces, len(parameters))
         prepare(settings, learning[0].learning_rate, number, factors)
         scale = factors[SCALE]
-        for k in range(len(undecayed)):  # what does not decay, and before it what does
+        for k in range(len(undecayed)):  # each undecayed range, and the decayed parameters before it
             prepare(without, learning[0].learning_rate, number, still)
             first = min(max(undecayed[k, 0], low), high)
             stop = min(max(undecayed[k, 1], low), high)

@@ -1,7 +1,7 @@
-"""Interpreter: a compiled loop over instructions, which call units by their addresses.
+"""Interpreter: a compiled loop over instructions that call units by address.
 
-It is compiled once for all iterations. Counters of an iteration are registers, so that an iteration may leave the
-interpreter where Python has to step the environments, and go on from there.
+It is compiled once for all iterations. An iteration's counters are registers, so that it can leave the interpreter
+where Python has to step the environments, and resume there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ CALL, CLEAR, REPEAT, AGAIN, BLOCK, CHUNK, UNLESS, JUMP, LEAVE, TURN, RESTART, LA
 INSTRUCTION = np.dtype(
     [
         ("kind", np.int64),
-        ("unit", np.int64),  # the frame that CALL calls; how many turns there are for each that TURN times
+        ("unit", np.int64),  # the frame that CALL calls; for TURN: one in `unit` turns is timed
         ("first", np.int64),
         ("stop", np.int64),
-        ("place", np.int64),  # also where time is counted
+        ("place", np.int64),  # also the counter of time
         ("into", np.int64),
-        ("jump", np.int64),  # the next instruction, where the loop or condition does not hold
+        ("jump", np.int64),  # the next instruction where the loop or condition does not hold
     ]
 )
-# Registers that every machine has, before those of its counters.
+# Registers of every machine, before the registers of its counters.
 NOTHING, ZERO, FIRST, STOP, ITEM, BLOCK_NUMBER, NEXT, TIMED, SINCE, BEGAN, OWN = range(11)
 
 
@@ -38,10 +38,10 @@ class Machine(NamedTuple):
 
     code: NDArray[Any]  # (instructions,) INSTRUCTION
     registers: NDArray[np.int64]
-    blocks: NDArray[np.int64]  # (blocks, 2) rows: the first, and the one after the last
+    blocks: NDArray[np.int64]  # (blocks, 2) rows: first and stop
     items: NDArray[np.int64]  # (items + 1,) the first block of each item that workers claim
-    list_rows: int  # rows of a list that pass together
-    counters: NDArray[np.int64]  # times, see `counters`
+    list_rows: int  # maximum rows of a list per chunk
+    counters: NDArray[np.int64]  # times, see `engine.compiler.counters`
 
 
 def execute(arguments, first, stop, place):  # noqa: ARG001 - as every unit
@@ -54,12 +54,12 @@ def execute(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 
 
 def resume(arguments, first, stop, place):  # noqa: ARG001
-    """Go on after Python has stepped the environments."""
+    """Resume after Python has stepped the environments."""
     return go_on(arguments[0])
 
 
 def go_on(machine):
-    """Execute instructions until they end, or until Python has to do something."""
+    """Execute instructions to the end, or until Python has to step the environments."""
     code, registers, counters = machine.code, machine.registers, machine.counters
     timed, since, at = registers[TIMED] != 0, registers[SINCE], registers[NEXT]
     while at < len(code):

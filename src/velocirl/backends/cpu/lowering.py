@@ -61,19 +61,19 @@ from velocirl.program.iteration import (
 
 
 def blocks_of_rows(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut rows into blocks, all of one item."""
+    """Cut rows into blocks; returns the blocks, and one item with all of them."""
     blocks = [(first, min(first + ROWS, rows)) for first in range(0, rows, ROWS)]
     return np.array(blocks, np.int64).reshape(-1, 2), np.array([0, len(blocks)])
 
 
 class Unit(Protocol):
-    """Anything that instructions call by its address: compiled, or a call of Python."""
+    """Callee of an instruction, called by address: a compiled unit or a Python call."""
 
     frame: int
 
 
 class Iteration:
-    """An iteration as one worker runs it, from units that are known by the names of operations."""
+    """Compiled iteration of one worker, from units by operation name."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Iteration:
         items: NDArray[np.int64],
         **known: int,
     ) -> None:
-        """Rows are cut into `blocks`, of which each item has some; `known` counters never change."""
+        """`blocks` are ranges of rows, grouped into `items`; `known` counters never change."""
         lowering = Lowering(operations, units, places)
         self._names, self._held = lowering.registers, units
         self._registers = np.zeros(OWN + len(self._names), np.int64)
@@ -105,18 +105,18 @@ class Iteration:
 
     @property
     def waits(self) -> bool:
-        """Return whether Python has to step the environments before `resume` continues."""
+        """Whether Python has to step the environments before `resume` continues."""
         return self._registers[NEXT] != 0
 
 
 class Lowering:
-    """Lowers operations to instructions; an `Advance` whose unit is missing leaves the interpreter."""
+    """Lowering of operations to instructions; an `Advance` without a unit leaves the interpreter."""
 
     def __init__(self, operations: Operations, units: Mapping[str, Unit], places: Places) -> None:
         self._frames, self._places = {name: unit.frame for name, unit in units.items()}, places
         self._registers = {ZERO: ZERO_REGISTER}
         self._rows: list[tuple[int, ...]] = []
-        self._range: tuple[int, int] | None = None  # the registers of the rows that pass now
+        self._range: tuple[int, int] | None = None  # registers of the current range of rows
         self._timed = False
         for one in walk(operations):
             self._declare(one)
@@ -148,7 +148,7 @@ class Lowering:
         return self._registers[name]
 
     def _by_row(self, one: Operation) -> bool:
-        """Return whether rows pass through an operation independently of each other."""
+        """Return whether an operation treats rows independently of each other."""
         if isinstance(one, Rows | Listed):
             return True
         if isinstance(one, Advance):
@@ -164,7 +164,7 @@ class Lowering:
         return len(self._rows) - 1
 
     def _land(self, instruction: int) -> None:
-        """Let an instruction jump to what comes next."""
+        """Set an instruction's jump to the next instruction."""
         self._rows[instruction] = (*self._rows[instruction][:-1], len(self._rows))
 
     def _add_all(self, operations: Operations) -> None:
@@ -249,7 +249,7 @@ class Lowering:
                 continue
             for inner in group:
                 self._add(inner)
-                if not isinstance(inner, Phase):  # its time is none of the next phase's
+                if not isinstance(inner, Phase):  # its time does not count for the next phase
                     self._emit(RESTART)
         self._timed = False
 

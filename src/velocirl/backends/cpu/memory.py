@@ -1,4 +1,4 @@
-"""Replay buffers as compiled iterations fill them and draw from them, and data sets in their place."""
+"""Replay buffers and datasets for compiled iterations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from velocirl.program.task import Task
 
 
 class NativeMemory:
-    """A buffer in RAM or in a mapped file, whose records are whole observations as networks read them."""
+    """Replay buffer in RAM or in a memory-mapped file; records hold whole encoded observations."""
 
     frames = None  # observations are not stored frame by frame
 
@@ -31,41 +31,41 @@ class NativeMemory:
         self.kind = transition_type(task.encoding.inputs, task.action, task.stored)
         self.buffer: ReplayBuffer = self._make_buffer()
         self.rows, self.counts = self.buffer.rows, self.buffer.counts
-        self.count_group: Callable[[], object] = lambda: None  # counts a group that was written; the updates have it
+        self.count_group: Callable[[], object] = lambda: None  # counts a group that was written; set by the updates
         self.group = 1 if task.recorded is not None else min(group_of(task.config), task.part.copies)
 
     @property
     def prioritised(self) -> PrioritisedReplayBuffer | None:
-        """The buffer, where it draws by priorities in proportion to errors."""
+        """The buffer if it samples by priorities proportional to errors, else None."""
         return self.buffer if isinstance(self.buffer, PrioritisedReplayBuffer) else None
 
     def receive(self, group: NDArray[Any]) -> None:
-        """Write a group where the next one goes; `enter` counts it."""
+        """Write a group at the next index; the `enter` unit counts it."""
         place = int(self.counts[PLACE])
         self.rows[place : place + len(group)] = group
 
     def enter(self, rows: NDArray[Any]) -> None:
-        """Append whole groups of records behind the newest."""
+        """Append whole groups of records after the newest, and count them."""
         places = (int(self.counts[PLACE]) + np.arange(len(rows))) % self.buffer.capacity
         self.rows[places] = rows
         for _ in range(0, len(rows), self.group):
             self.count_group()
 
     def break_off(self, which: slice) -> None:
-        """The episodes of some environments ended with their newest steps, without having been terminated."""
+        """Mark the newest steps of some environments as truncated."""
         cut_off(self.rows, self.counts, self.group, which)
 
     def fill(self, rows: NDArray[Any]) -> None:
-        """Begin with these records."""
+        """Fill the buffer with these records."""
         self.buffer.add(rows)
 
     def tidy(self) -> None:
-        """Do what is due after an iteration, and let ranks agree on the greatest priority."""
+        """Run the buffer's maintenance after an iteration, and sync the greatest priority across ranks."""
         self.buffer.tidy()
         self.compare_priorities()
 
     def compare_priorities(self, rate: float = 0.0) -> float:
-        """Let the greatest priority so far be that of all ranks; returns the least of their rates."""
+        """Set the greatest priority so far to its maximum over ranks; returns the minimum of their rates."""
         buffer, reducer = self.prioritised, self._task.reducer
         if buffer is None or reducer.size == 1:
             return rate
@@ -76,13 +76,13 @@ class NativeMemory:
         return float(told[:, 0].min())
 
     def state(self) -> dict[str, Any]:
-        """Return the records, as they lie, so that a checkpoint writes the new ones only; and what draws them."""
+        """Return the sampling state and the records as stored, so that a checkpoint writes only the new ones."""
         return named("memory", {"rows": self.rows[: len(self.buffer)], **self.buffer.bookkeeping()})
 
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
-        """Continue from a saved state; where new episodes begin, those of before are cut off.
+        """Continue from a saved state; with `episodes_begin`, unfinished episodes are truncated.
 
-        Observations that another device has stored frame by frame become what networks read.
+        Observations that another device has stored frame by frame are converted to network inputs.
         """
         memory, task, buffer = within("memory", state), self._task, self.buffer
         if (frames := task.source.stored) is not None and "edges" in memory:
@@ -94,11 +94,11 @@ class NativeMemory:
             self.break_off(slice(None))
 
     def stream_state(self) -> dict[str, NDArray[Any]]:
-        """Return the stream by which batches are drawn."""
+        """Return the random stream of sampling."""
         return {"memory.rng": self.buffer.rng.copy()}
 
     def load_streams(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Draw on by the stream of a state."""
+        """Continue with the random stream of a state."""
         self.buffer.rng[:] = state["memory.rng"]
 
     def _make_buffer(self) -> ReplayBuffer:

@@ -1,1 +1,1 @@
-"""Torch: devices whose arrays are tensors, on the CPU and on a GPU. Imported when somebody asks for torch."""
+"""Torch backend: devices whose arrays are tensors, on CPU and GPU. Imported only where torch is used."""

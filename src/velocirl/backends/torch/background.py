@@ -1,4 +1,4 @@
-"""Collecting on a second stream of a GPU while somebody learns on the first."""
+"""Background collection on a second CUDA stream during learning on the first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class StreamBackground:
-    """A second stream; the rollout is a graph there."""
+    """Second CUDA stream, on which the rollout is a graph."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.full = False
@@ -16,25 +16,25 @@ class StreamBackground:
 
     @property
     def holds(self) -> bool:
-        """Whether there is a rollout, once it is done."""
+        """Whether an unused rollout exists or is being collected."""
         return self.full
 
     def start(self, collect: Callable[[], None]) -> None:
-        """Begin a rollout."""
+        """Begin a rollout, ordered after the learning stream's work so far."""
         self.full = True
         self.stream.wait_stream(self._learning)
         with torch.cuda.stream(self.stream):
             collect()
 
     def join(self) -> None:
-        """Let the learning stream wait for it."""
+        """Let the learning stream wait for the rollout."""
         self.full = False
         self._learning.wait_stream(self.stream)
 
     def wait(self) -> None:
-        """Wait for it."""
+        """Wait on the host for the rollout."""
         self.stream.synchronize()
 
     def gauges(self) -> dict[str, float]:
-        """Nothing: streams wait for each other without a word to the host."""
+        """Return no gauges: streams wait for each other without the host."""
         return {}

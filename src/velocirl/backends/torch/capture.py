@@ -1,4 +1,4 @@
-"""Work of a GPU that is recorded as graphs, with calls of the host between them."""
+"""CUDA graph capture, with host calls between graphs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import torch
 
 
 class Capture:
-    """Records what is done while it lasts; nothing is done then. Mostly that is one graph."""
+    """Context that captures GPU work without running it, usually as one graph."""
 
     def __init__(self, stream: Any, pool: Any, mode: str) -> None:
-        """Of a stream, with the memory of other graphs; `mode` is what other threads may do meanwhile, as CUDA says."""
+        """Capture on `stream`, with the memory `pool` of other graphs; `mode` is CUDA's capture error mode.
+
+        The mode determines which CUDA calls other threads may make during capture.
+        """
         self.pool, self._stream, self._mode = pool, stream, mode
         self._steps: list[Callable[[], None]] = []
 
@@ -30,14 +33,14 @@ class Capture:
         self._steps.append(self._graph.replay)
 
     def cut(self, function: Callable[[], None]) -> None:
-        """Let the host do something here: one graph ends, and another begins."""
+        """Insert a host call: end the current graph, and begin another."""
         self.__exit__(None, None, None)
         self._steps.append(function)
         self.__enter__()
 
     @property
     def replay(self) -> Callable[[], None]:
-        """What does all that was recorded."""
+        """Function that replays everything captured."""
         steps = self._steps
         if len(steps) == 1:
             return steps[0]

@@ -1,4 +1,4 @@
-"""Arrays of any NumPy type in the memory of a GPU, which torch holds: records, and numbers that torch does not have."""
+"""Arrays of any NumPy type in torch's GPU memory: records, and types that torch does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
 
 
 class DeviceArray:
-    """A view of bytes; a field of records is a tensor of the same memory."""
+    """Array as a view of bytes; a field of records is a tensor that shares the memory."""
 
     def __init__(
         self,
@@ -31,18 +31,18 @@ class DeviceArray:
         strides: tuple[int, ...],
         start: int = 0,
     ) -> None:
-        self._memory, self._strides, self._start = memory, strides, start  # flat bytes; in bytes, as NumPy counts them
+        self._memory, self._strides, self._start = memory, strides, start  # flat bytes; strides and start are in bytes
         self.dtype, self.shape = dtype, shape
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: torch.device) -> DeviceArray:
-        """A new one; its memory begins at a multiple of 256 bytes."""
+        """Allocate an array of zeros, aligned to 256 bytes."""
         memory = torch.zeros(int(np.prod(shape)) * dtype.itemsize, dtype=torch.uint8, device=device)
         return cls(memory, dtype, shape, packed_strides(shape, dtype))
 
     @classmethod
     def of(cls, rows: torch.Tensor, dtype: np.dtype[Any]) -> DeviceArray:
-        """Rows (..., numbers) of a tensor as records, each as large as a row."""
+        """View rows (..., numbers) of a tensor as records, each of the size of a row."""
         memory, shape = rows.detach().reshape(-1).view(torch.uint8), tuple(rows.shape[:-1])
         return cls(memory, dtype, shape, packed_strides(shape, dtype))
 
@@ -59,7 +59,7 @@ class DeviceArray:
         return self.shape[0]
 
     def __getitem__(self, key: str | slice) -> Any:
-        """A field as a tensor, or a stretch of rows."""
+        """Return a field as a tensor, or a slice of rows."""
         if isinstance(key, slice):
             first, stop, _ = key.indices(len(self))
             rows = max(stop - first, 0), *self.shape[1:]
@@ -73,36 +73,36 @@ class DeviceArray:
         return fields[name][:2]
 
     def as_type(self, dtype: np.dtype[Any]) -> DeviceArray:
-        """The same rows by another type, which may be smaller."""
+        """View the rows as another type, which may be smaller."""
         return DeviceArray(self._memory, dtype, self.shape, self._strides, self._start)
 
     def side_by_side(self, names: list[str]) -> torch.Tensor:
-        """Fields of float32 that lie side by side, as a tensor (..., numbers)."""
+        """View adjacent float32 fields as a tensor (..., numbers)."""
         offset = self._field(names[0])[1]
         shape, strides = (*self.shape, width(self.dtype, names)), (*self._strides, 4)
         return self._tensor(np.dtype(np.float32), shape, strides, self._start + offset)
 
     def transpose(self, *axes: int) -> DeviceArray:
-        """The same with its dimensions in another order."""
+        """View the array with its dimensions in another order."""
         shape, strides = ([one[axis] for axis in axes] for one in (self.shape, self._strides))
         return DeviceArray(self._memory, self.dtype, tuple(shape), tuple(strides), self._start)
 
     def reshape(self, _: int) -> DeviceArray:
-        """All rows in one dimension."""
+        """View all rows in one dimension."""
         return DeviceArray(self._memory, self.dtype, (int(np.prod(self.shape)),), self._strides[-1:], self._start)
 
     def bytes(self) -> torch.Tensor:
-        """The memory of packed rows."""
+        """Return the memory of packed rows."""
         return self._memory[self._start : self._start + int(np.prod(self.shape)) * self.dtype.itemsize]
 
     def store(self, host: NDArray[Any]) -> None:
-        """Replace what it holds."""
-        given = np.zeros(self.shape, self.dtype)  # what lies between the fields of records may be saved: zeros
+        """Overwrite the array with values of the host."""
+        given = np.zeros(self.shape, self.dtype)  # zeros between the fields of records, as padding may be saved
         given[...] = host
         self.bytes().copy_(torch.from_numpy(given.reshape(-1).view(np.uint8)), non_blocking=True)
 
     def fetch(self) -> NDArray[Any]:
-        """What it holds, on the host."""
+        """Return a copy on the host."""
         return self.bytes().cpu().numpy().view(self.dtype).reshape(self.shape)
 
     def _tensor(
@@ -115,5 +115,5 @@ class DeviceArray:
 
 
 def packed_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """The strides of elements that lie one after the other, in bytes."""
+    """Return the strides, in bytes, of contiguous elements."""
     return tuple(int(dtype.itemsize * np.prod(shape[k + 1 :])) for k in range(len(shape)))

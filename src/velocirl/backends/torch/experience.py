@@ -1,4 +1,4 @@
-"""Vector environments of somebody's whose observations are tensors on the learner's own device: nothing leaves it."""
+"""External vector environments whose observations are tensors on the learner's device: no transfers to the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from velocirl.vector.given_vector import GivenVectorEnv, told_costs
 
 
 def stays_on(device: Any, source: Any) -> bool:
-    """Whether copies that were given show tensors of this device, in spaces that need no arranging."""
+    """Return whether external environments return tensors of this device, in spaces that need no conversion."""
     given: GivenVectorEnv = source.ready
     return (
         source.tensors_on == device.name
@@ -31,10 +31,10 @@ def stays_on(device: Any, source: Any) -> bool:
 
 
 class TensorExperience:
-    """What such an environment said last, in tensors that our own functions read and write, and its steps."""
+    """Latest step results of such environments, in tensors that velocirl's functions read and write."""
 
     def __init__(self, given: GivenVectorEnv, head: Head, device: Any, *, costs: bool = False) -> None:
-        """With `costs`, somebody needs what steps cost."""
+        """With `costs`, the environments must report costs."""
         self._given, self._masked = given, head.masked
         self._envs: Any = given.given
         self._device, count = device.torch, given.num_envs
@@ -55,7 +55,7 @@ class TensorExperience:
         self._begun, self._seed = False, None
 
     def begin(self) -> None:
-        """Begin the first episodes, unless that was done."""
+        """Begin the first episodes, unless they have begun."""
         if self._begun:
             return
         seed = self._given.take_seed()
@@ -69,12 +69,12 @@ class TensorExperience:
         self._begun, self._seed = True, None
 
     def begin_anew(self, seed: int) -> None:
-        """Let new episodes begin, by another seed than the first: where a run goes on, none is repeated."""
+        """Begin new episodes with another seed: a resumed run repeats none."""
         self._begun, self._seed = False, seed
 
     def step(self) -> None:
-        """Take the step that the actions say."""
-        with self._on_its_own_stream():  # which may keep what it was given
+        """Step all environments by the actions."""
+        with self._on_its_own_stream():  # cloned: the environment may keep its argument
             observations, rewards, terminated, truncated, infos = self._envs.step(self._action.clone())
         told = self._told
         told.reward.copy_(self._here(rewards))
@@ -118,7 +118,7 @@ class TensorExperience:
             keep(self._final, self._here(final), ended)
 
     def _begin_again(self, ended: torch.Tensor) -> None:
-        """New episodes where one ended."""
+        """Begin new episodes where one ended."""
         if not bool(ended.any()):
             return
         options = None if bool(ended.all()) else {"reset_mask": ended.cpu().numpy()}
@@ -128,7 +128,7 @@ class TensorExperience:
         if not torch.equal(fresh[~ended], self._observation[~ended]):
             raise self._given.disturbed()
         self._observation.copy_(fresh)
-        if self._masked and "action_mask" in infos:  # which may not tell of the copies that go on
+        if self._masked and "action_mask" in infos:  # may lack the ongoing environments
             keep(self._mask, self._flat(infos["action_mask"]), ended)
 
     def _take_mask(self, infos: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ class TensorExperience:
             self._mask.copy_(self._flat(infos["action_mask"]))
 
     def _take_final_mask(self, infos: Any, ended: torch.Tensor) -> None:
-        """Legal actions in the last states of truncated episodes; zeros where the infos of those steps lack them."""
+        """Store the action masks of truncated episodes' last states; zeros where `infos` lack them."""
         if not self._masked:
             return
         told = isinstance(infos, Mapping) and "action_mask" in infos
@@ -154,7 +154,7 @@ class TensorExperience:
 
     @contextmanager
     def _on_its_own_stream(self) -> Iterator[None]:
-        """While this lasts, a GPU works where an environment expects it, after all of ours and before the rest."""
+        """Use the default stream within the context, as environments expect, in order with the current stream."""
         if self._device.type != "cuda":
             yield
             return
@@ -166,6 +166,6 @@ class TensorExperience:
 
 
 def keep(rows: torch.Tensor, values: torch.Tensor, where: torch.Tensor) -> None:
-    """Write the values of the chosen copies; no word of it reaches the host."""
+    """Write the values of the chosen environments, without synchronization with the host."""
     chosen = where.view(-1, *[1] * (rows.dim() - 1))
     torch.where(chosen, values.to(rows.dtype), rows, out=rows)

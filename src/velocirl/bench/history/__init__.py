@@ -1,1 +1,1 @@
-"""All runs so far, in a SQLite file: trends, and where they changed."""
+"""History of all benchmark runs in a SQLite file: trends and change points."""

@@ -1,7 +1,7 @@
-"""Where the level of a series changed for good: places, ratios and how sure that is.
+"""Change-point detection: permanent changes of a series' level, with index, ratio and significance.
 
-Optimal partitioning proposes places; two permutation tests, each in the window between a place's neighbours, keep
-those that neither noise nor a slow drift explains. Steps are of logarithms, so that they are ratios.
+Optimal partitioning proposes change points. Two permutation tests, each in the window between a point's neighbors, keep
+those that neither noise nor a slow drift explains. Steps are measured in logarithms, so they are ratios.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate
 
 Values = NDArray[np.float64]
 
-FEWEST_OF_A_LEVEL = 3  # one or two runs that are off are no level
-FEWEST_RUNS = 12  # of fewer, not even a perfect step is told from luck at this significance
+FEWEST_OF_A_LEVEL = 3  # one or two outlying runs are no level
+FEWEST_RUNS = 12  # with fewer, not even a perfect step is distinguishable from chance at this significance
 SIGNIFICANCE = 0.01
 PERMUTATIONS = 999
-PENALTY = 2.0  # of a further level, in noise² log n: low, since the tests decide
-REACH, OUTLYING = 2, 4.0  # an outlier is further from the median of its neighbours than this many times the noise
-NORMAL_DIFFERENCE = 0.6745 * math.sqrt(2.0)  # the median of |a - b| of two normal numbers of deviation 1
+PENALTY = 2.0  # per additional level, in noise² log n: low, since the tests decide
+REACH, OUTLYING = 2, 4.0  # an outlier is further from the median of its neighbors than this many times the noise
+NORMAL_DIFFERENCE = 0.6745 * math.sqrt(2.0)  # median of |a - b| for two normal variables with standard deviation 1
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of level: the first run of the new one, what it is of the old one, and the larger of two p-values."""
+    """Change of level: first run of the new level, ratio of new to old level, and the larger of two p-values."""
 
     place: int
     ratio: Estimate
@@ -36,7 +36,7 @@ class Step:
 
 
 def find_steps(figures: Sequence[float]) -> list[Step]:
-    """The steps in a series of positive figures, oldest first; the same figures always give the same steps."""
+    """Find the steps in a series of positive values, oldest first; deterministic for equal values."""
     if len(figures) < FEWEST_RUNS:
         return []
     raw = np.asarray(figures, np.float64)
@@ -58,22 +58,22 @@ def find_steps(figures: Sequence[float]) -> list[Step]:
 
 
 def noise(values: Values) -> float:
-    """The deviation from one run to the next, which a few steps and outliers do not change."""
+    """Estimate the standard deviation between consecutive runs, robust to a few steps and outliers."""
     return float(np.median(np.abs(np.diff(values)))) / NORMAL_DIFFERENCE
 
 
 def without_outliers(values: Values) -> Values:
-    """The values, with the median of its neighbours in the place of each that is far from it; levels stay."""
-    last = len(values) - 2 * REACH - 1  # the window of the runs at either end is as wide, so that two cannot outvote it
+    """Replace each outlier by the median of its neighbors; levels are preserved."""
+    last = len(values) - 2 * REACH - 1  # at both ends the window is as wide, so that two runs cannot outvote it
     starts = [min(max(i - REACH, 0), last) for i in range(len(values))]
     middles = np.median([values[start : start + 2 * REACH + 1] for start in starts], axis=1)
     return np.where(np.abs(values - middles) > OUTLYING * noise(values), middles, values)
 
 
 def partition(values: Values, penalty: float) -> list[int]:
-    """The places at which levels begin, but the first, of the partition with the least squares and penalties."""
+    """Return the start indices of all levels but the first, for the lowest penalized squared error."""
     count = len(values)
-    penalty = max(penalty, 1e-12 * float(values.var()) * count + 1e-300)  # of equal parts, the fewest
+    penalty = max(penalty, 1e-12 * float(values.var()) * count + 1e-300)  # on ties, the fewest levels
     centred = values - values.mean()
     sums, squares = (np.concatenate([[0.0], np.cumsum(part)]) for part in (centred, centred**2))
     best, previous = np.full(count + 1, np.inf), np.zeros(count + 1, np.int64)
@@ -92,7 +92,7 @@ def partition(values: Values, penalty: float) -> list[int]:
 
 
 def step_gains(rows: Values) -> Values:
-    """By how much one step lessens the squares of each row (rows, runs), for each place it may have."""
+    """Compute the reduction of each row's squared error (rows, runs) by one step, for each possible step index."""
     runs = rows.shape[1]
     sums = np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1)[
         :, FEWEST_OF_A_LEVEL - 1 : runs - FEWEST_OF_A_LEVEL
@@ -102,9 +102,9 @@ def step_gains(rows: Values) -> Values:
 
 
 def _test(window: Values, random: np.random.Generator) -> float:
-    """The larger p-value of two: that of a step where nothing changes, and that of one where there is a drift.
+    """Return the larger of two p-values: against the hypothesis of no change, and against a drift.
 
-    In the second, noise is dealt anew around a line, and a step must be that much better than the line.
+    For the second, noise is shuffled around a fitted line, and a step must improve on the line by that much more.
     """
     time = np.arange(len(window)) - (len(window) - 1) / 2
     slope = (window @ time) / (time @ time)
@@ -121,7 +121,7 @@ def _test(window: Values, random: np.random.Generator) -> float:
 
 
 def _dealt(values: Values, random: np.random.Generator) -> Values:
-    """The values in many random orders, (orders, runs)."""
+    """Return random permutations of the values, (permutations, runs)."""
     return random.permuted(np.broadcast_to(values, (PERMUTATIONS, len(values))), axis=1)
 
 
@@ -131,7 +131,7 @@ def _p_value(found: float, by_chance: Values, window: Values) -> float:
 
 
 def _settled(values: Values, places: list[int]) -> list[int]:
-    """Each place where it is best between its neighbours, after one of these has gone."""
+    """Move each change point to its best index between its neighbors, after one of them was removed."""
     places = list(places)
     for i in range(len(places)):
         edges = [0, *places, len(values)]
@@ -141,7 +141,7 @@ def _settled(values: Values, places: list[int]) -> list[int]:
 
 
 def _step(logs: Values, edges: list[int], i: int, p_value: float) -> Step:
-    """A step with the ratio of the medians of its two levels and that ratio's bootstrap interval."""
+    """Build a step: the ratio of its two levels' medians with a bootstrap interval."""
     before, after = logs[edges[i] : edges[i + 1]], logs[edges[i + 1] : edges[i + 2]]
     random = np.random.default_rng(0)
     medians = [

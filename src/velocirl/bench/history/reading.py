@@ -1,7 +1,7 @@
-"""Reading a history: checked from its first byte to its last row before it is believed.
+"""Reading of a history file: validated from its first byte to its last row before use.
 
-Somebody else may have written what is found under its name. It is read through a connection that cannot write, and
-what a killed writer left beside it is undone in a copy first, so that a file that is refused stays as it was.
+Another user may have written the file found under this name. It is read through a connection that cannot write. The
+journal of a killed writer is rolled back in a copy first, so that a rejected file is unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 def read(path: Path) -> list[tuple[PastRun, list[Point]]]:
-    """All runs of a history with their figures; to be called in one's `turn`. Nothing is written but an undone kill."""
+    """Read all runs of a history with their values; call it inside `turn`. The only write is a journal rollback."""
     journal = _beside(path, "-journal")
     _require_plain(path)
     for other in (_beside(path, "-wal"), _beside(path, "-shm")):
@@ -44,7 +44,7 @@ def read(path: Path) -> list[tuple[PastRun, list[Point]]]:
     _require_plain(journal)
     if journal.read_bytes()[-len(JOURNAL_MAGIC) :] == JOURNAL_MAGIC:
         raise _damaged(path, f"{journal.name} names a further file, as none of ours does")
-    # Somebody was killed while writing. SQLite undoes that as the journal says, whoever wrote it: in a copy first.
+    # A writer was killed. SQLite rolls back by the journal, whoever wrote it: try it in a copy first.
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "history.sqlite"
         shutil.copyfile(path, copy)
@@ -56,11 +56,11 @@ def read(path: Path) -> list[tuple[PastRun, list[Point]]]:
 
 
 def _read_checked(path: Path, called: Path, mode: str) -> list[tuple[PastRun, list[Point]]]:
-    """The content of a file, if all of it is as it should be; errors name it as `called`."""
+    """Read and validate the content of a file; errors name it as `called`."""
     try:
         with in_words(called), contextlib.closing(connect(path, mode)) as connection:
             if mode == "rw":
-                connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # undoes what was left
+                connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # rolls back what was left
             _check_header(path)
             _check_tables(connection)
             return _read_rows(connection)
@@ -71,7 +71,7 @@ def _read_checked(path: Path, called: Path, mode: str) -> list[tuple[PastRun, li
 
 
 def _require_plain(path: Path) -> None:
-    """Refuse what is no file of a possible size before it is opened: a pipe, say, would never answer."""
+    """Reject anything but a plain file of possible size before it is opened: reading a pipe would block."""
     status = path.lstat()
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(f"{path} is a directory; give the name of a file for the history")
@@ -86,7 +86,7 @@ def _require_plain(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """What SQLite says of a file in its first bytes, where all but sizes and counters is the same in each of ours."""
+    """Validate the SQLite header: everything but sizes and counters is the same in each file of ours."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     size = path.stat().st_size
@@ -105,7 +105,7 @@ def _check_header(path: Path) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Our tables and nothing else: no trigger, no view, no index; and a sound structure."""
+    """Validate that there are only our tables (no trigger, view or index) and that the structure is sound."""
     entries = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 9").fetchall()
     if sorted(entries) != sorted(("table", name, name, text) for name, text in TABLES.items()):
         raise ValueError("its tables are not ours")
@@ -117,7 +117,7 @@ def _check_tables(connection: sqlite3.Connection) -> None:
 
 
 def _read_rows(connection: sqlite3.Connection) -> list[tuple[PastRun, list[Point]]]:
-    """All rows, each checked against what was written beside it."""
+    """Read all rows, each validated against its stored digest."""
     runs: list[tuple[PastRun, list[Point]]] = []
     digests, counts = [], []
     for number, *row, written in connection.execute("SELECT * FROM runs ORDER BY id"):

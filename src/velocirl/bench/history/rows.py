@@ -1,4 +1,4 @@
-"""What a history keeps of a run and of each figure, and how that stands in the rows of its tables."""
+"""Records of runs and values in a history, and their table rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from velocirl.bench.statistics import Estimate, estimate
 from velocirl.bench.units import Unit
 from velocirl.engine.disk.files import parse_json
 
-Identity = tuple[str, int, int, str]  # of a machine: Machine.identity
+Identity = tuple[str, int, int, str]  # Machine.identity
 Setting = bool | int | float | str | None
 Row = tuple[str | int | float | None, ...]
 
-# The columns of the two tables and what their values must be: the most characters of a text, or a type.
+# Columns of the two tables and the allowed values: the maximum length of a text, or a type.
 RUN_COLUMNS: dict[str, int | type] = {
     "started": 40,
     "command": 4_000,
@@ -50,7 +50,7 @@ FIGURE_COLUMNS: dict[str, int | type] = {
     "high": float,
     "spread": float,
     "samples": 1_000_000,
-    "reference": float,  # 0 where there is none
+    "reference": float,  # 0 if there is none
     "seconds": float,
     "interrupted": bool,
 }
@@ -58,13 +58,13 @@ FIGURE_COLUMNS: dict[str, int | type] = {
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run of benchmarks that was kept."""
+    """Saved benchmark run."""
 
     started: str  # date and time, ISO 8601
     command: str
     commit: str
-    complete: bool  # False: it was interrupted
-    quick: bool  # fewer or shorter samples than a thorough run takes
+    complete: bool  # False: interrupted
+    quick: bool  # fewer or shorter samples than in a thorough run
     machine: Identity
     system: str
     load: float
@@ -73,13 +73,13 @@ class PastRun:
 
     @property
     def when(self) -> datetime:
-        """The moment at which it started."""
+        """Start time of the run."""
         return datetime.fromisoformat(self.started)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One figure of one run: a contestant's median, its interval and the samples behind it."""
+    """One implementation's value in one run: median, interval and samples."""
 
     run: PastRun
     benchmark: str
@@ -92,24 +92,24 @@ class Point:
     high: float
     spread: float
     samples: tuple[float, ...]
-    reference: float | None  # median seconds of the fixed work: how fast the machine was
-    seconds: float  # that the whole benchmark took
+    reference: float | None  # median seconds of the reference workload: the speed of the machine
+    seconds: float  # duration of the whole benchmark
     interrupted: bool
 
     @property
     def estimate(self) -> Estimate:
-        """The median and its interval."""
+        """Median and its interval."""
         return Estimate(self.median, self.low, self.high)
 
 
 def describe(machine: Identity) -> str:
-    """A machine for people."""
+    """Format a machine for display."""
     processor, cores, memory, gpu = machine
     return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB" + (f", {gpu}" if gpu else "")
 
 
 def points_of(report: Report) -> tuple[PastRun, list[Point]]:
-    """What is kept of a report: all that was measured of benchmarks that raised no error."""
+    """Convert a report to its history record: all measurements of benchmarks that raised no error."""
     machine = report.machine
     run = PastRun(
         started=_printable(report.started),
@@ -127,7 +127,7 @@ def points_of(report: Report) -> tuple[PastRun, list[Point]]:
 
 
 def is_quick(settings: Settings) -> bool:
-    """Whether figures were taken in less time than those of a thorough run."""
+    """Return whether the settings measure for less time than a thorough run."""
     return settings.sample_seconds < THOROUGH.sample_seconds or settings.fewest_rounds < THOROUGH.fewest_rounds
 
 
@@ -156,18 +156,18 @@ def _points(run: PastRun, report: Report) -> Iterator[Point]:
 
 
 def identity_of(machine: Machine) -> Identity:
-    """What the figures of one trend share: the hardware."""
+    """Return the hardware identity that all values of one trend share."""
     processor, cores, memory, gpu = machine.identity
     return _printable(processor), cores, memory, _printable(gpu)
 
 
 def _printable(text: str) -> str:
-    """A text that does nothing to the terminal that shows it, and that UTF-8 can hold."""
+    """Replace unprintable characters: the text must not control a terminal and must be valid UTF-8."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def run_row(run: PastRun, figures: int) -> Row:
-    """The values of a run's row, in the order of the columns."""
+    """Return the values of a run's row, in column order."""
     texts = (json.dumps(part) for part in (run.machine, run.versions, run.settings))
     machine, versions, settings = texts
     row = (run.started, run.command, run.commit, run.complete, run.quick, machine, run.system, run.load + 0.0)
@@ -175,7 +175,7 @@ def run_row(run: PastRun, figures: int) -> Row:
 
 
 def figure_row(point: Point) -> Row:
-    """The values of a figure's row, in the order of the columns."""
+    """Return the values of a measured value's row, in column order."""
     unit = point.unit
     figures = (figure + 0.0 for figure in (point.median, point.low, point.high, point.spread))  # SQLite has no -0.0
     return _checked(
@@ -189,7 +189,7 @@ def figure_row(point: Point) -> Row:
 
 
 def read_run(row: Row) -> tuple[PastRun, int]:
-    """A run and the number of its figures; a ValueError says what is wrong with a row."""
+    """Convert a row to a run and its number of values; a ValueError names the fault."""
     *values, figures = _checked(RUN_COLUMNS, row)
     given: dict[str, Any] = dict(zip(RUN_COLUMNS, values, strict=False))
     for name, kind in (("machine", Identity), ("versions", dict[str, str]), ("settings", dict[str, Setting])):
@@ -207,7 +207,7 @@ def read_run(row: Row) -> tuple[PastRun, int]:
 
 
 def read_point(run: PastRun, row: Row) -> Point:
-    """A figure of a run; a ValueError says what is wrong with a row."""
+    """Convert a row to a point of a run; a ValueError names the fault."""
     given: dict[str, Any] = dict(zip(FIGURE_COLUMNS, _checked(FIGURE_COLUMNS, row), strict=True))
     for name in ("peer", "more_is_better", "interrupted"):
         given[name] = bool(given[name])
@@ -222,12 +222,12 @@ def read_point(run: PastRun, row: Row) -> Point:
 
 
 def digest(*parts: object) -> str:
-    """What is written beside a row, so that a changed bit in it is seen."""
+    """Compute the digest stored with a row, which reveals changed bits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _checked(columns: dict[str, int | type], row: Sequence[Any]) -> Row:
-    """The row, if every value is what its column holds."""
+    """Return the row if every value is valid for its column."""
     for (name, kind), value in zip(columns.items(), row, strict=True):
         if isinstance(kind, int):
             right = isinstance(value, str) and len(value) <= kind and value.isprintable()

@@ -1,7 +1,7 @@
-"""The history of benchmarks: every run that was measured here, so that trends are seen.
+"""History of benchmarks: all runs measured by this user, for trends.
 
-It is one SQLite file, which is read and checked as a whole when it is opened; no connection is held in between. A run
-is added in one transaction: a kill leaves it whole or absent.
+The history is one SQLite file. It is read and validated as a whole when opened; no connection stays open. A run is
+added in one transaction: a kill leaves it whole or absent.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PLACE = ("bench", "history.sqlite")
 
 
 def default_path() -> Path:
-    """Where the history is kept where nothing else is said."""
+    """Return the default path of the history."""
     return data_directory().joinpath(*PLACE)
 
 
 class History:
-    """The runs of a history file. `History.open` reads one, `add` adds a run to the file and to what was read."""
+    """Runs of a history file. `History.open` reads one; `add` adds a run to the file and to this object."""
 
     def __init__(self, path: Path, runs: Iterable[tuple[PastRun, list[Point]]]) -> None:
         self.path = path
@@ -51,9 +51,9 @@ class History:
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, create: bool = True) -> Self:
-        """The history in a file, of this user where none is named; begun where there is none yet, unless told not to.
+        """Open a history file, by default this user's; create it if missing, unless `create` is False.
 
-        A file that is no sound history is refused with a `DamagedHistoryError`, and stays as it was.
+        A file that is not a valid history raises a `DamagedHistoryError` and is left unchanged.
         """
         path = default_path() if path is None else Path(path).expanduser()
         if not os.path.lexists(path):
@@ -69,59 +69,59 @@ class History:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource stays open."""
 
     @property
     def runs(self) -> list[PastRun]:
-        """All runs, of all machines, oldest first."""
+        """All runs of all machines, oldest first."""
         return [run for run, _ in self._runs]
 
     def add(self, report: Report) -> bool:
-        """Keep what was measured in a run; False where that is nothing."""
+        """Save the measurements of a run; returns False if there are none."""
         try:
             run, points = points_of(report)
             row, rows = run_row(run, len(points)), [figure_row(point) for point in points]
-            kept = read_run(row)[0]  # what could not be read again is not written
+            kept = read_run(row)[0]  # a row that could not be read back is not written
             figures = [read_point(kept, one) for one in rows]
         except ValueError as error:
             raise ValueError(f"this run cannot be kept in the history: {error}") from error
         if not rows:
             return False
         with turn(self.path.parent):
-            before = read(self.path)  # others may have written since, and not only runs
+            before = read(self.path)  # other processes may have written since, and not only runs
             append(self.path, len(before) + 1, row, rows)
         self._runs = sorted([*before, (kept, figures)], key=lambda one: one[0].when)
         return True
 
     def machines(self) -> list[Identity]:
-        """The machines that runs were measured on, that of the latest run first."""
+        """List the machines of all runs, the latest run's first."""
         return list(dict.fromkeys(run.machine for run, _ in reversed(self._runs)))
 
     def here(self) -> Identity:
-        """The machine that this process runs on."""
+        """Return the identity of the machine this process runs on."""
         if self._here is None:
             self._here = identity_of(this_machine())
         return self._here
 
     def benchmarks(self, machine: Identity | None = None, *, quick: bool = False) -> dict[str, str]:
-        """The names of the benchmarks measured on a machine (this one) and their categories, in the order of runs."""
+        """Map benchmarks measured on a machine (default: this one) to their categories, in the order of runs."""
         return {point.benchmark: point.category for point in self._points(machine, quick)}
 
     def contestants(
         self, benchmark: str, machine: Identity | None = None, *, quick: bool = False, peers: bool = True
     ) -> list[str]:
-        """Who was measured in a benchmark, those of the latest run first and in its order."""
+        """List the implementations measured in a benchmark: first those of the latest run, in its order."""
         measured = [point for point in self._points(machine, quick) if point.benchmark == benchmark]
         latest = measured[-1].run if measured else None
-        measured.sort(key=lambda point: point.run is not latest)  # stable: the order within a run stays
+        measured.sort(key=lambda point: point.run is not latest)  # stable sort: preserves the order within a run
         return list(dict.fromkeys(point.contestant for point in measured if peers or not point.peer))
 
     def series(
         self, benchmark: str, contestant: str | None = None, machine: Identity | None = None, *, quick: bool = False
     ) -> list[Point]:
-        """The figures of one contestant (the first one) on one machine (this one), oldest first.
+        """Return an implementation's values (default: the first) on one machine (default: this one), oldest first.
 
-        Runs with --quick are left out unless asked for; figures in another unit than that of the latest are too.
+        Runs with --quick are omitted unless requested; values in another unit than the latest one's are omitted too.
         """
         known = self.benchmarks(machine, quick=quick)
         if benchmark not in known:

@@ -1,4 +1,4 @@
-"""The tables of a history, and connections to its file: nothing that it says of itself is trusted."""
+"""Tables of a history, and connections to its file that trust nothing in it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from velocirl.bench.history.rows import FIGURE_COLUMNS, RUN_COLUMNS
 APPLICATION, VERSION = 0x76726C68, 1  # "vrlh", and the version of the tables
 MOST_BYTES = 256 * 2**20
 MOST_RUNS = 100_000
-BUSY_SECONDS = 10.0  # how long to wait for another process that is writing
+BUSY_SECONDS = 10.0  # time limit for waiting until another process has finished writing
 TYPES: dict[object, str] = {bool: "INTEGER", int: "INTEGER", float: "REAL"}
 MOVE_AWAY = "move it away, and a new one is begun"
 
 
 class DamagedHistoryError(ValueError):
-    """A file that is no history of benchmarks; the message names the file, what is wrong, and what to do."""
+    """Raised for a file that is not a valid history; the message names the file, the fault and the remedy."""
 
 
 def _table(name: str, keys: str, columns: dict[str, int | type]) -> str:
@@ -37,7 +37,7 @@ TABLES = {
 
 @contextlib.contextmanager
 def turn(directory: Path) -> Iterator[None]:
-    """Keep other processes out of the histories of a directory: what lies beside one is then nobody's work."""
+    """Lock a directory's histories against other processes: a journal found there is then no longer in use."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + BUSY_SECONDS
@@ -58,7 +58,7 @@ def turn(directory: Path) -> Iterator[None]:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection to a file that is there, for which nothing that it says of itself is trusted."""
+    """Connect to an existing file with settings that trust nothing stored in it."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
@@ -75,7 +75,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """Say what SQLite or the system complain about in one line that names the file."""
+    """Convert errors of SQLite or the system to one-line messages that name the file."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""The trend of a benchmark in a history: its figures run by run, and where their level changed, with the commits."""
+"""Trend of a benchmark in a history: its values run by run, and the commits where their level changed."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from velocirl.bench.history.runs import History
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import Unit
 
-# Beside the fixed work, figures are compared as if the machine had always been as fast; not where that is far noisier.
+# Relative to the reference workload, values are comparable across machine speeds; not used if that is far noisier.
 MUCH_NOISIER = 1.5
 
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A level that began, and what else was new in its first run."""
+    """Start of a new level, and the other changes in its first run."""
 
-    place: int  # of that run among the points
-    ratio: Estimate  # how good the new level is, of the old one: below 1 is worse, whatever the unit
+    place: int  # index of the new level's first run among the points
+    ratio: Estimate  # goodness of the new level relative to the old one: below 1 is worse, whatever the unit
     p_value: float
-    began: str  # the commit of the first run of the new level
-    before: str  # the commit of the last run of the old one
-    started: str  # when that first run was measured
+    began: str  # commit of the first run of the new level
+    before: str  # commit of the last run of the old level
+    started: str  # start time of the new level's first run
     versions: tuple[str, ...]  # packages that changed between these two runs: numba 0.61.0 to 0.62.1
 
     @property
     def worse(self) -> bool:
-        """Whether it is a regression."""
+        """True for a regression."""
         return self.ratio.median < 1.0
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A contestant's figures on one machine, oldest first, and the changes of their level."""
+    """Values of an implementation on one machine, oldest first, and the changes of their level."""
 
     benchmark: str
     category: str
@@ -47,8 +47,8 @@ class Trend:
     unit: Unit
     points: tuple[Point, ...]
     changes: tuple[ChangePoint, ...]
-    relative: bool  # whether changes were looked for in figures beside those of the fixed work
-    note: str  # why none were looked for; empty where they were
+    relative: bool  # True: changes were searched in values relative to the reference workload
+    note: str  # reason why no changes were searched; empty if they were
 
 
 def trend(
@@ -60,9 +60,9 @@ def trend(
     quick: bool = False,
     last: int | None = None,
 ) -> Trend:
-    """The trend of a contestant (the first one) on one machine (this one).
+    """Compute the trend of an implementation (default: the first) on one machine (default: this one).
 
-    With `last`, only so many points are given, and the changes among them; they are looked for in all.
+    With `last`, only the last N points and their changes are returned; changes are still searched in all points.
     """
     points = history.series(benchmark, contestant, machine, quick=quick)
     figures, relative = comparable(points)
@@ -89,7 +89,10 @@ def trend(
 
 
 def comparable(points: Sequence[Point]) -> tuple[np.ndarray, bool]:
-    """The figures such that more is better and, where that helps, as if the machine had always been as fast."""
+    """Return the values such that more is better, and whether they are corrected for the machine's speed.
+
+    The correction is left out where it is impossible or makes the values far noisier.
+    """
     medians = np.array([point.median for point in points], np.float64)
     unit = points[-1].unit
     if not (medians > 0.0).all():
@@ -98,7 +101,7 @@ def comparable(points: Sequence[Point]) -> tuple[np.ndarray, bool]:
     references = np.array([point.reference or 0.0 for point in points], np.float64)
     if not (unit.name == "s" or unit.name.endswith("/s")) or not (references > 0.0).all():
         return goodness, False
-    relative = goodness * references  # of a slow machine, both speeds are low and their times are long
+    relative = goodness * references  # a slow machine has low speeds and long reference times: they cancel
     noisier = len(points) > 1 and noise(np.log(relative)) > MUCH_NOISIER * noise(np.log(goodness))
     return (goodness, False) if noisier else (relative, True)
 

@@ -1,4 +1,4 @@
-"""Beginning a history and adding to it: whole or not at all, whatever happens meanwhile."""
+"""Writing of a history: created and extended atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from velocirl.bench.history.schema import (
 
 
 def create_file(path: Path) -> None:
-    """Begin a history, private to the user; where another process was faster, that one's is kept."""
+    """Create a history, private to the user; if another process created it first, that file is kept."""
     for directory in reversed([parent for parent in (path.parent, *path.parent.parents) if not parent.exists()]):
         directory.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -35,7 +35,7 @@ def create_file(path: Path) -> None:
     try:
         with in_words(path), contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
             for statement in (
-                "PRAGMA journal_mode = MEMORY",  # nobody else sees this file yet
+                "PRAGMA journal_mode = MEMORY",  # no other process can see this file yet
                 "PRAGMA encoding = 'UTF-8'",
                 "BEGIN",
                 f"PRAGMA application_id = {APPLICATION}",
@@ -46,7 +46,7 @@ def create_file(path: Path) -> None:
                 connection.execute(statement)
         os.fsync(handle)
         try:
-            path.hardlink_to(unfinished)  # unlike a rename, this never takes the place of another file
+            path.hardlink_to(unfinished)  # unlike a rename, this never replaces another file
         except FileExistsError:
             return
         except OSError as error:
@@ -59,7 +59,7 @@ def create_file(path: Path) -> None:
 
 
 def append(path: Path, number: int, run: Row, figures: list[Row]) -> None:
-    """Add a run to a file that was just read, in the same `turn`: all of it, or nothing."""
+    """Add a run to a file that was just read, inside the same `turn`: completely or not at all."""
     room = MOST_BYTES - path.stat().st_size - 2 * sum(len(str(row)) for row in (run, *figures))
     if room < 0 or number > MOST_RUNS:
         raise OSError(f"the history {path} is full: {MOVE_AWAY}")

@@ -1,1 +1,1 @@
-"""What the machine is and can do at most, and what else it was doing."""
+"""Properties of the machine: hardware, peak performance and background load."""

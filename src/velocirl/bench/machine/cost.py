@@ -1,4 +1,4 @@
-"""What a contestant's work needs at least, so that its speed can be seen as a share of what the machine could do."""
+"""Minimum cost of an implementation's work, to express its speed as a fraction of the machine's limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Cost:
-    """The arithmetic and the memory traffic of one unit of work, and what it ran on.
+    """Arithmetic and memory traffic of one unit of work, and the device it ran on.
 
-    One unit is one step where samples are steps per second, and one call where they are seconds per call.
+    One unit is one step if samples are steps per second, and one call if they are seconds per call.
     """
 
     operations: float = 0.0  # floating-point additions and multiplications
-    bytes: float = 0.0  # read from and written to memory, each once
-    cores: int = 1  # that worked on it
+    bytes: float = 0.0  # read from and written to memory, once each
+    cores: int = 1  # cores that worked on it
     device: Literal["cpu", "cuda"] = "cpu"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where figures were taken: the machine, the versions, and what else was running."""
+"""Circumstances of a measurement: the machine, the versions and its load."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ PACKAGES = (
     "torch",
 )
 ABSENT = "not installed"
-BUSY_FROM = 0.5  # load average per core, above which something else is working here
+BUSY_FROM = 0.5  # load average per core, above which another program is assumed to be running
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a figure depends on besides the code."""
+    """Everything a measurement depends on besides the code."""
 
     processor: str
-    cores: int  # that this process may use
+    cores: int  # cores that this process may use
     memory_bytes: int
     system: str
     load: float  # average of the last minute, before the run
-    commit: str  # of velocirl's checkout; empty when it is installed from a package
+    commit: str  # commit of velocirl's checkout; empty if it is installed from a package
     versions: dict[str, str] = field(default_factory=dict)
     gpu: str = ""
 
     @property
     def identity(self) -> tuple[str, int, int, str]:
-        """What figures of two runs must share to be compared as they are: the hardware."""
+        """Hardware that two runs must share for their values to be compared directly."""
         return self.processor, self.cores, round(self.memory_bytes / 2**30), self.gpu
 
     @property
     def busy(self) -> bool:
-        """Whether something else was working here."""
+        """True if other programs were running."""
         return self.load > BUSY_FROM * self.cores
 
     @property
     def warnings(self) -> list[str]:
-        """A line where the machine was busy."""
+        """One line if the machine was busy."""
         rule = f"above {BUSY_FROM:g} per core: something else is running, too busy to conclude from"
         return [f"load average {self.load:.2f} on {self.cores} cores before the run, {rule}"] if self.busy else []
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on."""
+    """Describe the machine that this process runs on."""
     return Machine(
         processor=processor(),
         cores=available_cores(),
@@ -81,7 +81,7 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The checked-out commit, marked where files were changed since."""
+    """Return the checked-out commit, marked if files were changed since."""
     here = Path(__file__).resolve()
     git = ("git", "-C", str(here.parent))
     # A virtual environment inside some other repository is not a checkout of velocirl.

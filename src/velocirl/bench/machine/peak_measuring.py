@@ -1,4 +1,4 @@
-"""Measuring what this machine can do at most: matrix products, and arrays that no cache holds. It takes seconds."""
+"""Measurement of the machine's peak performance by matrix products and arrays larger than any cache. Takes seconds."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from velocirl.engine.targets.cpu import available_cores
 from velocirl.engine.targets.threads import run_together
 from velocirl.runs.processor import output_of
 
-ATTEMPTS, PASSES = 5, 20  # of which the best counts: whatever else runs only ever slows
-FEW_CORES = 2  # as many as most benchmarks of training use
-MATRIX, MANY_CORES, LARGE_MATRIX = 2048, 8, 6144  # many cores need more to share out
+ATTEMPTS, PASSES = 5, 20  # the best of them counts: other programs only ever slow down
+FEW_CORES = 2  # the number that most training benchmarks use
+MATRIX, MANY_CORES, LARGE_MATRIX = 2048, 8, 6144  # many cores need larger matrices
 CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # such as 32768K
-CACHES = 8  # times the last-level cache: the least size of the array
+CACHES = 8  # minimum array size as a multiple of the last-level cache
 SMALLEST, LARGEST = 128 * 2**20, 1024 * 2**20  # bytes of the array
-SEGMENT = 2**21  # bytes that a thread takes at a time
+SEGMENT = 2**21  # bytes that a thread processes at a time
 DEVICE_MATRIX, DEVICE_BYTES, DEVICE_REPEATS = 8192, 2**30, 10
 
 
 def measure_peaks() -> Peaks:
-    """The peaks of one core, of two, of all that this process may use and, where there is one, of a GPU."""
+    """Measure the peaks of 1 core, 2 cores, all cores this process may use and, if there is one, a GPU."""
     cores = available_cores()
     moved = _memory_peaks(sorted({1, min(FEW_CORES, cores), cores}))
     peaks: list[Peak] = []
     for count in sorted(moved):
-        # More cores can do at least what fewer did, whatever kept one of them busy meanwhile.
+        # More cores can do at least as much as fewer, even if one of them was busy during the measurement.
         fewer = peaks[-1:] or [Peak("cpu", count, 1.0, 1.0)]
         operations = max(fewer[0].operations_per_second, _matrix_peak(count))
         peaks.append(Peak("cpu", count, operations, max(fewer[0].bytes_per_second, moved[count])))
@@ -42,16 +42,16 @@ def measure_peaks() -> Peaks:
 
 
 def _matrix_peak(cores: int) -> float:
-    """Operations per second of float32 products by NumPy's BLAS, in a process that has so many cores."""
+    """Measure operations per second of float32 products by NumPy's BLAS, in a process with `cores` cores."""
     size = LARGE_MATRIX if cores >= MANY_CORES else MATRIX
     with closing(Peer("numpy_matmul", "product", size, needs="numpy", cores=cores)) as peer:
         return 2.0 * size**3 / peer.best(ATTEMPTS)
 
 
 def _memory_peaks(counts: list[int]) -> dict[int, float]:
-    """Bytes per second by number of threads, read and written: the signs of an array are changed in its place.
+    """Measure bytes read and written per second, by number of threads: an array is negated in place.
 
-    That moves more than a copy or the sum of two arrays, whose results are read from memory before they are written.
+    This moves more than a copy or the sum of two arrays, whose results are read from memory before they are written.
     """
     array = np.ones(_array_bytes() // 4, np.float32)
     best = dict.fromkeys(counts, 0.0)
@@ -63,7 +63,7 @@ def _memory_peaks(counts: list[int]) -> dict[int, float]:
 
 
 def _seconds(threads: int, length: int, work: Callable[[slice], object]) -> float:
-    """The time of some work on each segment of arrays, in as many threads."""
+    """Time `work` on each segment of arrays, in `threads` threads."""
     segment = SEGMENT // 4
     ends = [length * thread // threads for thread in range(threads + 1)]
     shares = [
@@ -76,7 +76,7 @@ def _seconds(threads: int, length: int, work: Callable[[slice], object]) -> floa
 
 
 def _array_bytes() -> int:
-    """So large that no cache holds a good part of it."""
+    """Return an array size of which no cache holds a substantial part."""
     try:
         cache = int(CACHE_SIZE.read_text().strip().removesuffix("K")) * 1024
     except (OSError, ValueError):
@@ -85,7 +85,7 @@ def _array_bytes() -> int:
 
 
 def _device_peak() -> Peak | None:
-    """The peak of the GPU by torch: products in TF32 and copies within its memory; none where it cannot be used."""
+    """Measure the GPU's peak by torch: products in TF32 and copies within its memory; None if it cannot be used."""
     if not output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The roofline: what a machine can compute and move at most, and how near to that something came."""
+"""Roofline: peak arithmetic and memory bandwidth of a machine, and the fraction reached."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from velocirl.bench.machine.cost import Cost
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that so many cores, or a GPU, did in this run."""
+    """Best performance of `cores` cores, or of a GPU, in this run."""
 
     device: Literal["cpu", "cuda"]
     cores: int
     operations_per_second: float  # products of large float32 matrices
-    bytes_per_second: float  # reading and writing arrays that no cache holds
+    bytes_per_second: float  # reading and writing arrays larger than any cache
 
     def __post_init__(self) -> None:
         if not (0.0 < self.operations_per_second < 1e30 and 0.0 < self.bytes_per_second < 1e30):
@@ -25,12 +25,12 @@ class Peak:
 
 @dataclass(frozen=True)
 class Peaks:
-    """All that were measured: one core, all cores and, where there is one, a GPU."""
+    """All measured peaks: 1 core, all cores and, if there is one, a GPU."""
 
     all: Sequence[Peak]
 
     def of(self, cost: Cost) -> Peak | None:
-        """The peak of what a cost was spent on: of the CPU, of as many cores or the next number above."""
+        """Return the peak for a cost's device: on the CPU, for as many cores or the next higher number."""
         fitting = [peak for peak in self.all if peak.device == cost.device]
         enough = [peak for peak in fitting if peak.cores >= cost.cores]
         return min(enough, key=lambda peak: peak.cores, default=None)
@@ -38,14 +38,14 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of what is possible that was reached, and what the limit is: arithmetic or memory."""
+    """Fraction of the machine's limit that was reached, and which limit applies: arithmetic or memory."""
 
     of_peak: float
     bound: Literal["arithmetic", "memory"]
 
 
 def share_of_peak(cost: Cost, per_second: float, peaks: Peaks) -> Share | None:
-    """The time that a unit of work takes at least, over the time that it took."""
+    """Compute the minimum time of a unit of work over the time it took."""
     peak = peaks.of(cost)
     if peak is None or not (cost.operations or cost.bytes):
         return None

@@ -1,8 +1,8 @@
-"""A fixed piece of work that is taken in every round: how fast the machine itself was at that time.
+"""Reference workload: fixed work timed in every round, which measures the machine's current speed.
 
-Neighbours, heat and power change the speed of a machine by more than most changes of a program do. What they do to one
-piece of work they do, much alike, to another; so two runs are compared by how they stand to this one. It is plain
-Python: no change of velocirl, nor of a library, changes it.
+Other programs, heat and power change a machine's speed by more than most code changes do. They affect one workload much
+like another; two runs are therefore compared relative to this one. It is plain Python: no change of velocirl or of a
+library affects it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ADDITIONS = 100_000  # about 5 ms
 
 
 class Reference:
-    """Samples the seconds that the fixed work takes on one core."""
+    """Samples the seconds that the reference workload takes on one core."""
 
     iterations, cost = 1, Cost()
 
@@ -24,11 +24,11 @@ class Reference:
         self.by_processor: float | None = None
 
     def prepare(self, settings: Settings) -> None:  # noqa: ARG002 - the work is fixed
-        """Once, so that everything is loaded."""
+        """Run once, so that everything is loaded."""
         self.sample()
 
     def sample(self) -> float:
-        """The time by the clock; that of this thread on a processor is kept too."""
+        """Return the wall-clock seconds; this thread's CPU time is stored too."""
         start, used = time.perf_counter(), time.thread_time()
         total = 0
         for number in range(ADDITIONS):
@@ -37,4 +37,4 @@ class Reference:
         return seconds
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

@@ -1,4 +1,4 @@
-"""Resident memory of fresh processes, which tell what some code has added there."""
+"""Resident memory of fresh processes, to measure the memory that a piece of code adds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from velocirl.bench.measuring import Counted
 from velocirl.bench.processes import run_python
 
 STATISTICS, PEAK = Path("/proc/self/statm"), Path("/proc/self/clear_refs")
-# Functions for the code: bytes that are resident, and the most since `forget_peak` was called.
+# Functions for the measured code: resident bytes, and their peak since `forget_peak` was called.
 FUNCTIONS = """
 import gc, os, pathlib
 
@@ -30,7 +30,7 @@ def peak():
 
 
 def told(code: str) -> list[float]:
-    """The figures that code prints; it has the functions above."""
+    """Run code in a fresh process and return the numbers it prints; the functions above are available to it."""
     for path in (STATISTICS, PEAK):
         if not path.exists():
             raise UnavailableError(f"needs {path}, which only Linux has")
@@ -38,13 +38,13 @@ def told(code: str) -> list[float]:
 
 
 def told_once(code: str) -> Counted:
-    """A process tells its figure; it stands in every round."""
+    """Measure one number in a process, once; it is the sample of every round."""
     (figure,) = told(code)
     return Counted(lambda: figure)
 
 
 def told_in_turns(code: str) -> Callable[[], Counted]:
-    """A contestant whose process tells several figures; they stand in the rounds in turns."""
+    """Return a contestant whose process prints several numbers; the rounds use them in turn."""
 
     def contestant() -> Counted:
         return Counted(cycle(told(code)).__next__)

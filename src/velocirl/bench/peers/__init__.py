@@ -1,1 +1,1 @@
-"""What velocirl is measured against, each in a process of its own: `serving` runs there, `process` asks it."""
+"""Peer libraries for comparison, each in its own process: `serving` runs there, controlled by `process`."""

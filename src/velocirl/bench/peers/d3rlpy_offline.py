@@ -1,4 +1,4 @@
-"""TD3+BC and IQL of d3rlpy on made-up transitions; runs in a Python of its own, since d3rlpy pins other libraries."""
+"""TD3+BC and IQL of d3rlpy on synthetic transitions; runs in its own Python, since d3rlpy pins other libraries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EPISODES, LENGTH = 100, 1000
 
 
 def td3_bc(updates: int, threads: int, observed: int, acted: int) -> Callable[[], None]:
-    """A call that makes so many updates of TD3+BC by its defaults: batches of 256, networks of 256x256."""
+    """Return a call that makes `updates` updates of TD3+BC with its defaults: batches of 256, networks of 256x256."""
     return _training(d3rlpy.algos.TD3PlusBCConfig(), updates, threads, observed, acted)
 
 
 def iql(updates: int, threads: int, observed: int, acted: int) -> Callable[[], None]:
-    """The same of IQL."""
+    """Return a call that makes `updates` updates of IQL with its defaults."""
     return _training(d3rlpy.algos.IQLConfig(), updates, threads, observed, acted)
 
 
@@ -35,7 +35,7 @@ def _training(config, updates: int, threads: int, observed: int, acted: int) -> 
     learner.build_with_dataset(data)
 
     def call() -> None:
-        # What its `fit` does, without the files and the progress bar.
+        # the work of its `fit`, without the files and the progress bar
         for _ in range(updates):
             learner.update(data.sample_transition_batch(learner.batch_size))
 

@@ -1,7 +1,7 @@
-"""The same PPO as one jitted JAX program: CartPole, policy, advantages and updates, with no Python in between.
+"""PPO as one jitted JAX program: CartPole, policy, advantages and updates, with no Python in between.
 
-The end of an episode by its time limit counts as a fall here, which saves the valuation of final observations. Adam is
-written out, so that nothing but JAX has to be installed where there is a GPU.
+A time limit counts as a terminal state here, which saves evaluating final observations. Adam is written out, so that a
+GPU machine needs no package but JAX.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-5  # of Adam
 
 
 class Adam(NamedTuple):
-    """Averages of the gradient and of its square, shaped as the parameters, and the steps taken."""
+    """Moving averages of the gradient and its square, shaped like the parameters, and the number of steps."""
 
     means: Any
     squares: Any
@@ -28,17 +28,17 @@ class Adam(NamedTuple):
 
 
 class Training(NamedTuple):
-    """All that changes from one iteration to the next."""
+    """State that changes from one iteration to the next."""
 
     parameters: Any
     optimiser: Adam
     states: Any  # (num_envs, 4)
-    lengths: Any  # (num_envs,) steps of the episodes under way
+    lengths: Any  # (num_envs,) steps of the current episodes
     key: Any
 
 
 def initial_parameters(key: Any) -> dict[str, Any]:
-    """Orthogonal weights; the last layer gives logits and, in its last column, the value."""
+    """Return orthogonal weights; the last layer outputs logits and, in its last column, the value."""
     keys = jax.random.split(key, 4)
     orthogonal = jax.nn.initializers.orthogonal
     policy, value = orthogonal(0.01)(keys[2], (HIDDEN, ACTIONS)), orthogonal(1.0)(keys[3], (HIDDEN, 1))
@@ -50,7 +50,7 @@ def initial_parameters(key: Any) -> dict[str, Any]:
 
 
 def evaluate(parameters: Any, observations: Any) -> tuple[Any, Any]:
-    """Logarithms of the probabilities (rows, 2) and values (rows,)."""
+    """Compute log-probabilities (rows, 2) and values (rows,)."""
     rows = observations
     for layer in ("first", "second"):
         weights, biases = parameters[layer]
@@ -61,7 +61,7 @@ def evaluate(parameters: Any, observations: Any) -> tuple[Any, Any]:
 
 
 def step(states: Any, actions: Any) -> tuple[Any, Any]:
-    """Gymnasium's CartPole-v1: the states after a step, and which have fallen."""
+    """Step Gymnasium's CartPole-v1: returns the next states and which poles have fallen."""
     _, velocity, angle, angular_velocity = states.T
     force = jnp.where(actions == 1, 10.0, -10.0)
     cosine, sine = jnp.cos(angle), jnp.sin(angle)
@@ -74,12 +74,12 @@ def step(states: Any, actions: Any) -> tuple[Any, Any]:
 
 
 def random_states(key: Any, num_envs: int) -> Any:
-    """States at the start of episodes."""
+    """Sample initial states, (num_envs, 4)."""
     return jax.random.uniform(key, (num_envs, 4), minval=-0.05, maxval=0.05)
 
 
 def estimate(values: Any, ended: Any, last_values: Any) -> Any:
-    """Advantages by GAE, where every reward is 1; all are (horizon, num_envs)."""
+    """Compute GAE advantages where every reward is 1; all arrays are (horizon, num_envs)."""
 
     def back(after: Any, now: Any) -> tuple[Any, Any]:
         advantage, next_value = after
@@ -92,7 +92,7 @@ def estimate(values: Any, ended: Any, last_values: Any) -> Any:
 
 
 def loss(parameters: Any, batch: Any) -> Any:
-    """PPO's loss of a minibatch, its advantages normalised."""
+    """Compute PPO's loss of a minibatch with normalized advantages."""
     observations, actions, old_log_probabilities, advantages, targets = batch
     log_probabilities, values = evaluate(parameters, observations)
     ratios = jnp.exp(jnp.take_along_axis(log_probabilities, actions[:, None], 1)[:, 0] - old_log_probabilities)
@@ -104,7 +104,7 @@ def loss(parameters: Any, batch: Any) -> Any:
 
 
 def descend(parameters: Any, optimiser: Adam, gradient: Any) -> tuple[Any, Adam]:
-    """A step of Adam along a gradient clipped by its norm."""
+    """Take a step of Adam along the gradient, clipped by its norm."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
     gradient = jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, MAX_GRADIENT_NORM / norm), gradient)
     steps = optimiser.steps + 1
@@ -123,7 +123,7 @@ def descend(parameters: Any, optimiser: Adam, gradient: Any) -> tuple[Any, Adam]
 
 
 def first(num_envs: int) -> Training:
-    """Training before its first iteration."""
+    """Return the training state before the first iteration."""
     key = jax.random.PRNGKey(0)
     parameters = initial_parameters(key)
     zeros = jax.tree.map(jnp.zeros_like, parameters)
@@ -133,7 +133,7 @@ def first(num_envs: int) -> Training:
 
 
 def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Training], tuple[Training, Any]]:
-    """One iteration, compiled; gives training after it, and the share of steps that ended an episode."""
+    """Compile one iteration; it returns the next training state and the fraction of steps that ended an episode."""
 
     def act(training: Training, _: Any) -> tuple[Training, Any]:
         key, for_actions, for_resets = jax.random.split(training.key, 3)
@@ -176,14 +176,14 @@ def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Train
 
 
 def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
-    """A call that does one iteration, on the CPU."""
+    """Return a call that runs one iteration on the CPU."""
     jax.config.update("jax_platforms", "cpu")
     return _training(num_envs, horizon, epochs, minibatch_size)
 
 
 def training_on_gpu(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
-    """A call that does one iteration, on the GPU that JAX finds."""
-    # By default JAX takes three quarters of the memory at once, and others are measured on the same GPU.
+    """Return a call that runs one iteration on the GPU that JAX finds."""
+    # By default JAX reserves three quarters of the memory, and other libraries are measured on the same GPU.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.25")
     if jax.default_backend() == "cpu":
         raise RuntimeError("JAX finds no GPU here")

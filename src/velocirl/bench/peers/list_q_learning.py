@@ -10,19 +10,22 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 class Game:
-    """Nine cells, 0 empty, 1 mine, 2 the opponent's, who plays at random and begins half of the games."""
+    """TicTacToe board of nine cells: 0 empty, 1 mine, 2 the opponent's.
+
+    The opponent plays at random and begins half of the games.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.board = rng, [0] * 9
 
     def reset(self) -> None:
-        """A new game."""
+        """Start a new game."""
         self.board = [0] * 9
         if self.rng.random() < 0.5:
             self.board[self.rng.randrange(9)] = 2
 
     def step(self, action: int) -> tuple[float, bool]:
-        """Mark a cell and let the opponent answer; the reward, and whether the game is over."""
+        """Mark a cell and let the opponent answer; returns the reward and whether the game is over."""
         self.board[action] = 1
         if self.has_line(1):
             return 1.0, True
@@ -35,16 +38,16 @@ class Game:
         return 0.0, len(empty) == 1
 
     def has_line(self, mark: int) -> bool:
-        """Whether somebody has three in a row."""
+        """Return whether `mark` has three in a row."""
         board = self.board
         return any(board[a] == mark and board[b] == mark and board[c] == mark for a, b, c in LINES)
 
     def empty(self) -> list[int]:
-        """What may be marked."""
+        """Return the empty cells."""
         return [cell for cell, mark in enumerate(self.board) if mark == 0]
 
     def state(self) -> int:
-        """The number of the board."""
+        """Return the board's index in the table."""
         number = 0
         for mark in self.board:
             number = number * 3 + mark
@@ -52,7 +55,7 @@ class Game:
 
 
 class Learner:
-    """Plays and learns, step by step."""
+    """Learner that plays and updates step by step."""
 
     def __init__(self) -> None:
         self.rng = random.Random(0)  # noqa: S311 - a game, not a secret
@@ -61,14 +64,14 @@ class Learner:
         self.game.reset()
 
     def choose(self, values: list[float], legal: list[int]) -> int:
-        """A random legal action now and then, else one of the best."""
+        """Choose an epsilon-greedy legal action; ties are broken at random."""
         if self.rng.random() < EPSILON:
             return self.rng.choice(legal)
         highest = max(values[action] for action in legal)
         return self.rng.choice([action for action in legal if values[action] == highest])
 
     def run(self, steps: int) -> None:
-        """Take so many steps and learn from each."""
+        """Take `steps` steps with an update after each."""
         game, table = self.game, self.table
         state, legal = game.state(), game.empty()
         for _ in range(steps):
@@ -86,6 +89,6 @@ class Learner:
 
 
 def training(steps: int) -> Callable[[], object]:
-    """A call that takes so many steps."""
+    """Return a call that takes `steps` steps."""
     learner = Learner()
     return lambda: learner.run(steps)

@@ -1,4 +1,4 @@
-"""CartPole whose steps multiply matrices, as those of simulators do; imports nothing of velocirl."""
+"""CartPole whose steps multiply matrices, like a simulator's; imports nothing of velocirl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class MatrixCartPole(gymnasium.Wrapper):
-    """Gymnasium's CartPole, after the product of two matrices in each step, by the BLAS that NumPy has."""
+    """Gymnasium's CartPole with a product of two matrices before each step, by NumPy's BLAS."""
 
     def __init__(self, size: int = 256) -> None:
         super().__init__(gymnasium.make("CartPole-v1"))
@@ -17,6 +17,6 @@ class MatrixCartPole(gymnasium.Wrapper):
         self._product = np.zeros((size, size))
 
     def step(self, action: Any) -> Any:
-        """Multiply, and step."""
+        """Multiply the matrices, then step."""
         np.matmul(self._matrix, self._matrix, out=self._product)
         return self.env.step(action)

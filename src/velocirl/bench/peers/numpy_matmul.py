@@ -1,4 +1,4 @@
-"""A large matrix product: the most that the cores can do."""
+"""Large matrix product: the peak performance of the cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def product(size: int) -> Callable[[], object]:
-    """A call that multiplies two square matrices, which is 2 size^3 operations."""
+    """Return a call that multiplies two square matrices: 2 size^3 operations."""
     left, right = np.random.default_rng(0).random((2, size, size), np.float32)
     into = np.empty_like(left)
     return lambda: np.matmul(left, right, out=into)

@@ -1,4 +1,4 @@
-"""Q-learning of TicTacToe with NumPy: one game after another, as one first writes it, and many games side by side."""
+"""Q-learning of TicTacToe with NumPy: a straightforward version with one game at a time, and a vectorized one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ DIGITS = 3 ** np.arange(8, -1, -1)
 
 
 class Game:
-    """Nine cells, 0 empty, 1 mine, 2 the opponent's, who plays at random and begins half of the games."""
+    """TicTacToe board of nine cells: 0 empty, 1 mine, 2 the opponent's.
+
+    The opponent plays at random and begins half of the games.
+    """
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng, self.board = rng, np.zeros(9, np.int64)
 
     def reset(self) -> None:
-        """A new game."""
+        """Start a new game."""
         self.board[:] = 0
         if self.rng.random() < 0.5:
             self.board[self.rng.integers(9)] = 2
 
     def step(self, action: int) -> tuple[float, bool]:
-        """Mark a cell and let the opponent answer; the reward, and whether the game is over."""
+        """Mark a cell and let the opponent answer; returns the reward and whether the game is over."""
         self.board[action] = 1
         if self.has_line(1):
             return 1.0, True
@@ -38,12 +41,12 @@ class Game:
         return 0.0, len(empty) == 1
 
     def has_line(self, mark: int) -> bool:
-        """Whether somebody has three in a row."""
+        """Return whether `mark` has three in a row."""
         return bool((self.board[LINES] == mark).all(axis=1).any())
 
 
 class Learner:
-    """Plays and learns, step by step."""
+    """Learner that plays and updates step by step."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -52,7 +55,7 @@ class Learner:
         self.game.reset()
 
     def choose(self, state: int, mask: NDArray[np.bool_]) -> int:
-        """A random legal action now and then, else one of the best."""
+        """Choose an epsilon-greedy legal action; ties are broken at random."""
         if self.rng.random() < EPSILON:
             choices = np.flatnonzero(mask)
         else:
@@ -61,7 +64,7 @@ class Learner:
         return int(choices[self.rng.integers(len(choices))])
 
     def run(self, steps: int) -> None:
-        """Take so many steps and learn from each."""
+        """Take `steps` steps with an update after each."""
         game, table = self.game, self.table
         state = int(game.board @ DIGITS)
         for _ in range(steps):
@@ -79,7 +82,7 @@ class Learner:
 
 
 class FleetLearner:
-    """Plays many games at once; each line of `run` is for all of them."""
+    """Learner that plays many games in parallel; each line of `run` applies to all of them."""
 
     def __init__(self, copies: int) -> None:
         self.rng = np.random.default_rng(0)
@@ -89,17 +92,17 @@ class FleetLearner:
         self.reset(self.copies)
 
     def reset(self, copies: NDArray[np.int64]) -> None:
-        """New games."""
+        """Start new games."""
         self.boards[copies] = 0
         begun = copies[self.rng.random(len(copies)) < 0.5]
         self.boards[begun, self.rng.integers(0, 9, len(begun))] = 2
 
     def draw(self, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """One of the places that fit, of each row."""
+        """Sample one allowed column of each row."""
         return np.where(fits, self.rng.random(fits.shape), -1.0).argmax(axis=1)
 
     def run(self, steps: int) -> None:
-        """Take so many steps, of all games together, and learn from each."""
+        """Take `steps` steps over all games together, with an update after each."""
         boards, table, copies = self.boards, self.table, self.copies
         for _ in range(steps // len(copies)):
             states, legal = boards @ DIGITS, boards == 0
@@ -117,18 +120,18 @@ class FleetLearner:
             rewards = won.astype(np.float32) - lost
             following = np.where(boards == 0, table[boards @ DIGITS], -np.inf).max(axis=1)
             targets = rewards + GAMMA * np.where(over, 0.0, following)
-            # Every copy's error counts, also where several were in the same state.
+            # Every game's error counts, even if several games were in the same state.
             np.add.at(table, (states, actions), LEARNING_RATE * (targets - table[states, actions]))
             self.reset(copies[over])
 
 
 def training(steps: int) -> Callable[[], object]:
-    """A call that takes so many steps, one game after another."""
+    """Return a call that takes `steps` steps, one game after another."""
     learner = Learner()
     return lambda: learner.run(steps)
 
 
 def fleet_training(copies: int, steps: int) -> Callable[[], object]:
-    """A call that takes so many steps of many games at once."""
+    """Return a call that takes `steps` steps of many games in parallel."""
     learner = FleetLearner(copies)
     return lambda: learner.run(steps)

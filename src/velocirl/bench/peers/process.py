@@ -1,4 +1,4 @@
-"""A peer in a process of its own, measured in turns with the others."""
+"""Peer library in its own process, measured in turn with the others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from velocirl.bench.machine.cost import Cost
 from velocirl.bench.measuring import Timed
 
 SERVING = Path(__file__).with_name("serving.py")
-CORES = 2  # as many as velocirl's threads have in these comparisons
+CORES = 2  # as many as velocirl's threads in these comparisons
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 TIMEOUT_SECONDS = 120.0  # for one answer
-LONGEST_REASON = 200  # characters, since it stands in a table
+LONGEST_REASON = 200  # characters, to fit a table
 
 
 class PeerError(UnavailableError, RuntimeError):
-    """A peer's process ended; the message is the line that says why, a note has all that it wrote."""
+    """Raised when a peer's process ended; the message is the line with the reason, a note holds its whole output."""
 
     def __init__(self, code: int, written: str) -> None:
         super().__init__(f"a measured peer ended with {code}: {reason(written)}".rstrip(": "))
@@ -32,14 +32,14 @@ class PeerError(UnavailableError, RuntimeError):
 
 
 def reason(written: str) -> str:
-    """The line of a traceback that names the error or, where there is none, the last line."""
+    """Return the traceback's line that names the error or, if there is none, the last line."""
     lines = [line.strip() for line in written.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     return (errors or lines or [""])[-1][:LONGEST_REASON]
 
 
 class Peer(Timed):
-    """Samples a program of this directory, which times itself: its imports and threads disturb nobody else."""
+    """Samples a program of this directory that times itself; its imports and threads affect no other measurement."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Peer(Timed):
         *arguments: int,
         needs: str,
         amount: float | None = None,
-        cores: int | None = None,  # that it may use, where not as many as velocirl's threads in these comparisons
+        cores: int | None = None,  # available cores, if not as many as velocirl's threads in these comparisons
         cost: Cost | None = None,
-        python_of: str | None = None,  # the environment variable that names the peer's own interpreter
+        python_of: str | None = None,  # environment variable that names the peer's own interpreter
     ) -> None:
         super().__init__(lambda: self._seconds(1), amount=amount, closing=self._end, cost=cost)
         python = sys.executable if python_of is None else os.environ.get(python_of)
@@ -61,7 +61,7 @@ class Peer(Timed):
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
         # A script finds modules in its own directory, not in the current one.
         command = [python, str(SERVING), str(cores or CORES), program, function, *map(str, arguments)]
-        # Where the number of cores matters, what somebody has set for all programs does not.
+        # If the number of cores matters, it overrides the user's settings for all programs.
         told = {name: str(cores) for name in THREAD_VARIABLES} if cores is not None else {}
         self._process = subprocess.Popen(  # noqa: S603 - our own code, in an interpreter that the user named
             command,
@@ -78,12 +78,12 @@ class Peer(Timed):
             raise
 
     def best(self, attempts: int) -> float:
-        """The shortest of single calls, in seconds."""
+        """Return the shortest of `attempts` single calls, in seconds."""
         return min(self._seconds(1) for _ in range(attempts))
 
     def _seconds(self, iterations: int) -> float:
         assert self._process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe
-        with suppress(BrokenPipeError):  # it has ended; the answer says why
+        with suppress(BrokenPipeError):  # it has ended; `_answer` reports why
             self._process.stdin.write(f"{iterations}\n")
             self._process.stdin.flush()
         return float(self._answer())
@@ -101,6 +101,6 @@ class Peer(Timed):
         return line
 
     def _end(self) -> None:
-        self._process.kill()  # it holds nothing that is worth an orderly end
+        self._process.kill()  # it holds nothing that needs an orderly shutdown
         self._process.communicate()
         self._errors.close()

@@ -1,4 +1,4 @@
-"""DQN of Stable-Baselines3: training on Gymnasium's CartPole, and updates alone."""
+"""DQN of Stable-Baselines3: training on Gymnasium's CartPole, and updates only."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ RECORDS = 10_000
 
 
 class Spaces(gymnasium.Env):
-    """An environment of which only the spaces are used."""
+    """Environment that only defines spaces."""
 
     def __init__(self, inputs: int, actions: int) -> None:
         self.observation_space, self.action_space = Box(-1, 1, (inputs,)), Discrete(actions)
 
 
 def training(batch_size: int, steps: int) -> Callable[[], object]:
-    """A call that takes so many steps of CartPole, with an update every four."""
-    torch.set_num_threads(1)  # networks as small as these are slower on two
+    """Return a call that takes `steps` steps of CartPole, with an update every 4 steps."""
+    torch.set_num_threads(1)  # networks this small are slower on two
     learner = DQN(
         "MlpPolicy", gymnasium.make("CartPole-v1"), buffer_size=100_000, learning_starts=100, batch_size=batch_size,
         train_freq=4, target_update_interval=500, policy_kwargs={"net_arch": [64, 64]}, seed=0, device="cpu",
@@ -35,7 +35,7 @@ def training(batch_size: int, steps: int) -> Callable[[], object]:
 
 
 def agent(inputs: int, actions: int, width: int, batch_size: int) -> Any:
-    """An agent with a full memory of random transitions and two hidden layers."""
+    """Build an agent with two hidden layers and a replay buffer full of random transitions."""
     torch.set_num_threads(1)
     architecture = {"net_arch": [width, width]}
     learner = DQN(
@@ -54,13 +54,13 @@ def agent(inputs: int, actions: int, width: int, batch_size: int) -> Any:
 
 
 def updating(inputs: int, actions: int, width: int, batch_size: int, updates: int) -> Callable[[], object]:
-    """A call that does so many updates."""
+    """Return a call that makes `updates` updates."""
     learner = agent(inputs, actions, width, batch_size)
     return lambda: learner.train(gradient_steps=updates, batch_size=batch_size)
 
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], object]:
-    """A call that steps all copies once, in this process, and does the updates on the GPU."""
+    """Return a call that steps all environments once, in this process, and makes the updates on the GPU."""
     envs = make_vec_env("CartPole-v1", n_envs=num_envs, seed=0)
     learner = DQN(
         "MlpPolicy", envs, batch_size=batch_size, train_freq=1, gradient_steps=gradient_steps, learning_starts=num_envs,
@@ -71,7 +71,7 @@ def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: 
 
 
 def training_slowly(num_envs: int, batch_size: int, train_every: int, steps: int) -> Callable[[], object]:
-    """A call that takes so many steps of copies that pause in each, every one in a process of its own."""
+    """Return a call that takes `steps` steps of environments that pause in each step, one process per environment."""
     from slow_cartpole import SlowCartPole  # beside this script # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(1)
@@ -80,5 +80,5 @@ def training_slowly(num_envs: int, batch_size: int, train_every: int, steps: int
         gradient_steps=num_envs // train_every, buffer_size=100_000, learning_starts=100, batch_size=batch_size,
         target_update_interval=500, policy_kwargs={"net_arch": [64, 64]}, seed=0, device="cpu",
     )  # fmt: skip
-    learner.learn(200)  # so that it learns from the first call on
+    learner.learn(200)  # so that updates happen from the first measured call on
     return lambda: learner.learn(steps, reset_num_timesteps=False)

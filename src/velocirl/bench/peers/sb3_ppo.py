@@ -14,13 +14,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv  # pyright: ignore[repo
 
 
 def agent(num_envs: int = 1, **settings: Any) -> PPO:
-    """Its defaults but for these settings: two tanh networks of 64x64, as policy and value share nothing."""
+    """Build PPO with its defaults except `settings`: separate tanh networks of 64x64 for policy and value."""
     environments = DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * num_envs)
     return PPO("MlpPolicy", environments, seed=0, device="cpu", **settings)
 
 
 def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], object]:
-    """A call that does one iteration."""
+    """Return a call that runs one iteration."""
     learner = agent(num_envs, n_steps=horizon, n_epochs=epochs, batch_size=minibatch_size)
 
     def call() -> None:
@@ -32,7 +32,7 @@ def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> C
 
 
 def seconds(call: Callable[[], object], threads: int) -> float:
-    """How long a call takes with so many threads of torch; for networks as small as this, fewer may be faster."""
+    """Time a call with this number of torch threads; fewer may be faster for networks this small."""
     torch.set_num_threads(threads)
     start = time.perf_counter()
     call()
@@ -40,6 +40,6 @@ def seconds(call: Callable[[], object], threads: int) -> float:
 
 
 def predicting() -> Callable[[], object]:
-    """A call that chooses an action for one observation."""
+    """Return a call that predicts an action for one observation."""
     predict, observation = agent().predict, np.full(4, 0.01, np.float32)
     return lambda: predict(observation, deterministic=True)

@@ -11,15 +11,15 @@ from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[re
 
 
 def training(steps: int, threads: int) -> Callable[[], object]:
-    """A call that takes so many steps by its defaults: an update of 256 transitions for each, networks of 256x256."""
+    """Return a call that takes `steps` steps with its defaults: batch 256, 1 update per step, networks of 256x256."""
     torch.set_num_threads(threads)
     learner = SAC("MlpPolicy", gymnasium.make("Pendulum-v1"), seed=0, device="cpu")
-    learner.learn(learner.learning_starts + 1)  # from here on there is an update for each step
+    learner.learn(learner.learning_starts + 1)  # from here on, 1 update per step
     return lambda: learner.learn(steps, reset_num_timesteps=False)
 
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], object]:
-    """A call that steps all copies once, in this process, and does the updates on the GPU."""
+    """Return a call that steps all environments once, in this process, and makes the updates on the GPU."""
     envs = make_vec_env("Pendulum-v1", n_envs=num_envs, seed=0)
     learner = SAC(
         "MlpPolicy", envs, batch_size=batch_size, gradient_steps=gradient_steps, learning_starts=num_envs, seed=0,

@@ -1,4 +1,4 @@
-"""The most that a GPU can do by torch: large matrix products, and copies within its memory."""
+"""Peak performance of a GPU by torch: large matrix products, and copies within its memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch  # pyright: ignore[reportMissingImports] - where installed
 
 
 def product(size: int, repeats: int) -> Callable[[], object]:
-    """A call that multiplies two square matrices some times, in TF32 as training does."""
+    """Return a call that multiplies two square matrices `repeats` times, in TF32 as training does."""
     torch.backends.cuda.matmul.allow_tf32 = True
     left, right = torch.rand(2, size, size, device="cuda")
     into = torch.empty_like(left)
@@ -22,7 +22,7 @@ def product(size: int, repeats: int) -> Callable[[], object]:
 
 
 def copy(size: int, repeats: int) -> Callable[[], object]:
-    """A call that copies so many bytes from one place of the device to another some times."""
+    """Return a call that copies `size` bytes within the device's memory, `repeats` times."""
     source = torch.zeros(size, dtype=torch.uint8, device="cuda")
     into = torch.empty_like(source)
 

@@ -1,6 +1,6 @@
-"""The same DQN as it is written by hand with eager torch, everything on one device.
+"""DQN written by hand in eager torch, everything on one device.
 
-The end of an episode by its time limit counts as a fall here, which saves keeping final observations.
+A time limit counts as a terminal state here, which saves storing final observations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GAMMA, LEARNING_RATE, EXPLORATION, TARGET_EVERY = 0.99, 1e-3, 0.05, 100
 
 
 class Training:
-    """DQN, its CartPoles and its memory on one device."""
+    """DQN with its CartPoles and its replay buffer on one device."""
 
     def __init__(self, num_envs: int, batch_size: int, gradient_steps: int, width: int, device: str) -> None:
         torch.manual_seed(0)
@@ -36,14 +36,14 @@ class Training:
         self.place, self.filled, self.updates = 0, 0, 0
 
     def iterate(self) -> None:
-        """A step of all copies, and its updates."""
+        """Step all environments once, then make the updates."""
         self.step()
         for _ in range(self.gradient_steps):
             self.update()
 
     @torch.no_grad()
     def step(self) -> None:
-        """Act, mostly as the network says, and remember."""
+        """Act epsilon-greedily and store the transitions."""
         seen = self.envs.states
         best = self.network(seen).argmax(1)
         drawn = torch.rand(len(seen), device=self.device) < EXPLORATION
@@ -56,7 +56,7 @@ class Training:
         self.filled = min(self.filled + len(seen), self.capacity)
 
     def update(self) -> None:
-        """Learn from a batch; every reward is 1."""
+        """Update on a sampled batch; every reward is 1."""
         rows = torch.randint(self.filled, (self.batch_size,), device=self.device)
         with torch.no_grad():
             following: Tensor = self.frozen(self.following[rows]).amax(1)
@@ -71,5 +71,5 @@ class Training:
 
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], None]:
-    """A call that does one step and its updates, on a CUDA device."""
+    """Return a call that takes one step and makes its updates on a CUDA device."""
     return on_gpu(lambda: Training(num_envs, batch_size, gradient_steps, width, "cuda").iterate)

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation as it is written with torch: backwards through time, all copies at once."""
+"""Generalized advantage estimation in torch: backwards through time, all environments at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch  # pyright: ignore[reportMissingImports] - a peer, where installed
 def gae(
     rewards: torch.Tensor,  # (horizon, num_envs), as are values, final_values and ended
     values: torch.Tensor,
-    final_values: torch.Tensor,  # of what follows the end of an episode
+    final_values: torch.Tensor,  # values of the observations after the ends of episodes
     ended: torch.Tensor,
     last_values: torch.Tensor,  # (num_envs,)
     gamma: float,
     gae_lambda: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages and value targets."""
+    """Compute advantages and value targets, (horizon, num_envs) each."""
     advantages = torch.empty_like(values)
     advantage, next_values = torch.zeros_like(last_values), last_values
     for t in range(len(values) - 1, -1, -1):
@@ -29,7 +29,7 @@ def gae(
 
 
 def estimating(num_envs: int, horizon: int) -> Callable[[], object]:
-    """A call that estimates one rollout of random numbers."""
+    """Return a call that computes GAE for one rollout of random numbers."""
     torch.manual_seed(0)
     rewards, values, final_values, ended = torch.rand(4, horizon, num_envs)
     ends, last_values = ended < 0.02, torch.rand(num_envs)

@@ -1,4 +1,4 @@
-"""Parts of an update as they are written with torch: the loss of PPO and its gradient, and a step of Adam."""
+"""Parts of an update in torch: PPO's loss and its gradient, and a step of Adam."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ppo_loss(
     advantages: torch.Tensor,
     targets: torch.Tensor,
 ) -> torch.Tensor:
-    """The loss of PPO, summed over the samples."""
+    """Compute PPO's loss, summed over the samples."""
     logarithms = torch.log_softmax(outputs[:, :2], 1)
     ratio = (logarithms.gather(1, actions[:, None])[:, 0] - log_probabilities).exp()
     policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages)
@@ -26,7 +26,7 @@ def ppo_loss(
 
 
 def losing(samples: int) -> Callable[[], object]:
-    """A call that finds the gradient of random outputs."""
+    """Return a call that computes the loss gradient of random outputs."""
     torch.manual_seed(0)
     outputs = torch.randn(samples, 3, requires_grad=True)
     actions, log_probabilities = torch.randint(0, 2, (samples,)), -torch.rand(samples)
@@ -39,7 +39,7 @@ def losing(samples: int) -> Callable[[], object]:
 
 
 def descending(parameters: int) -> Callable[[], object]:
-    """A call that takes one step of Adam along a gradient that stays, fused into one pass."""
+    """Return a call that takes one fused step of Adam with a constant gradient."""
     vector = torch.nn.Parameter(torch.zeros(parameters))
     vector.grad = torch.full_like(vector, 0.1)
     return torch.optim.Adam([vector], lr=1e-4, fused=True).step

@@ -1,4 +1,4 @@
-"""A multilayer perceptron of torch: forward, and forward and backward, for one row or many."""
+"""Multilayer perceptron in torch: forward pass, and forward and backward pass, for one row or many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch  # pyright: ignore[reportMissingImports] - a peer, where installed
 
 
 def layers_of(sizes: tuple[int, ...], device: str = "cpu") -> torch.nn.Sequential:
-    """Layers of these sizes with ReLU between them."""
+    """Build linear layers of these sizes with ReLU between them."""
     layers: list[torch.nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
@@ -17,7 +17,7 @@ def layers_of(sizes: tuple[int, ...], device: str = "cpu") -> torch.nn.Sequentia
 
 
 def forward(rows: int, *sizes: int) -> Callable[[], object]:
-    """A call that sends rows, a tensor already, through layers of these sizes."""
+    """Return a call that passes rows, already a tensor, through layers of these sizes."""
     network, given = layers_of(sizes), torch.full((rows, sizes[0]), 0.1)
 
     def call() -> torch.Tensor:
@@ -28,12 +28,12 @@ def forward(rows: int, *sizes: int) -> Callable[[], object]:
 
 
 def backward(rows: int, *sizes: int) -> Callable[[], object]:
-    """A call that sends rows forward, and a gradient of the outputs back to the parameters."""
+    """Return a call that runs a forward pass and the backward pass from output gradients to the parameters."""
     return forward_and_backward(rows, sizes, "cpu")
 
 
 def forward_and_backward(rows: int, sizes: tuple[int, ...], device: str) -> Callable[[], object]:
-    """The same on any device; on a GPU, nobody waits for it."""
+    """Return the call of `backward` for any device; on a GPU, it does not synchronize."""
     network = layers_of(sizes, device)
     given = torch.full((rows, sizes[0]), 0.1, device=device)
     gradient = torch.full((rows, sizes[-1]), 0.1, device=device)

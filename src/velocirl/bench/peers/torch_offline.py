@@ -1,4 +1,4 @@
-"""TD3+BC and IQL as they are written by hand with eager torch, their data on the same device."""
+"""TD3+BC and IQL written by hand in eager torch, with the data on the same device."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ GAMMA, LEARNING_RATE, TAU = 0.99, 3e-4, 0.005
 
 
 class Critics(nn.Module):
-    """Two critics."""
+    """Pair of critics."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         self.first, self.second = layers(inputs, width, 1), layers(inputs, width, 1)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Their values (rows, 2)."""
+        """Compute the values of both critics, (rows, 2)."""
         both = torch.cat([observations, actions], 1)
         return torch.cat([self.first(both), self.second(both)], 1)
 
 
 class Training:
-    """What both have: data, an actor, two critics and their frozen copies."""
+    """Base of both algorithms: data, an actor, two critics and their target networks."""
 
     def __init__(self, batch_size: int, width: int, observed: int, acted: int, device: str) -> None:
         torch.manual_seed(0)
@@ -44,15 +44,15 @@ class Training:
         self.actor_optimiser, self.critic_optimiser = self.adam(self.actor), self.adam(self.critics)
 
     def adam(self, network: nn.Module) -> torch.optim.Optimizer:
-        """Adam, in one kernel."""
+        """Build Adam, fused into one kernel."""
         return torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, fused=True)
 
     def draw(self) -> Tensor:
-        """Places of a batch."""
+        """Sample the row indices of a batch."""
         return torch.randint(TRANSITIONS, (self.batch_size,), device=self.device)
 
     def learn_values(self, rows: Tensor, following: Tensor) -> None:
-        """A step of the critics towards what follows."""
+        """Take a gradient step of the critics toward the bootstrapped targets."""
         goals = self.rewards[rows] + GAMMA * self.going_on[rows] * following
         self.critic_optimiser.zero_grad(set_to_none=True)
         values = self.critics(self.observations[rows], self.actions[rows])
@@ -61,19 +61,19 @@ class Training:
 
     @torch.no_grad()
     def follow(self, frozen: nn.Module, learnt: nn.Module) -> None:
-        """A step of the frozen copies towards what is learnt, all in one call."""
+        """Polyak averaging: move the target networks toward the trained ones, all in one call."""
         torch._foreach_lerp_(list(frozen.parameters()), list(learnt.parameters()), TAU)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class TD3BC(Training):
-    """TD3+BC; the actor learns at every second update."""
+    """TD3+BC; the actor is updated every second time."""
 
     def __init__(self, *sizes: int, device: str) -> None:
         super().__init__(*sizes, device=device)
         self.frozen_actor = copy.deepcopy(self.actor)
 
     def update(self) -> None:
-        """Critics, actor, and the frozen copies."""
+        """Update the critics, the actor and the target networks."""
         rows = self.draw()
         with torch.no_grad():
             following = self.following[rows]
@@ -95,7 +95,7 @@ class TD3BC(Training):
 
 
 class IQL(Training):
-    """IQL."""
+    """Implicit Q-learning."""
 
     def __init__(self, batch_size: int, width: int, observed: int, acted: int, device: str) -> None:
         super().__init__(batch_size, width, observed, acted, device)
@@ -105,7 +105,7 @@ class IQL(Training):
         self.actor_optimiser, self.value_optimiser = self.adam(self.actor), self.adam(self.value)
 
     def update(self) -> None:
-        """Value, actor, critics, and the frozen copies."""
+        """Update the value network, the actor, the critics and the target networks."""
         rows = self.draw()
         observations, actions = self.observations[rows], self.actions[rows]
         with torch.no_grad():
@@ -127,12 +127,12 @@ class IQL(Training):
 
 
 def td3_bc_on_gpu(updates: int, *sizes: int) -> Callable[[], None]:
-    """A call that makes so many updates on a CUDA device."""
+    """Return a call that makes `updates` updates of TD3+BC on a CUDA device."""
     return on_gpu(lambda: _several(TD3BC(*sizes, device="cuda").update, updates))
 
 
 def iql_on_gpu(updates: int, *sizes: int) -> Callable[[], None]:
-    """The same of IQL."""
+    """Return a call that makes `updates` updates of IQL on a CUDA device."""
     return on_gpu(lambda: _several(IQL(*sizes, device="cuda").update, updates))
 
 

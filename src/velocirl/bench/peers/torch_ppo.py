@@ -1,8 +1,8 @@
-"""The same PPO as it is written by hand with eager torch, on the CPU or on a GPU.
+"""PPO written by hand in eager torch, on the CPU or on a GPU.
 
-On the CPU, actions are drawn and CartPoles stepped by a compiled loop over all copies; on a GPU, by operations on
-tensors that never leave it. The end of an episode by its time limit counts as a fall here, which saves the valuation of
-final observations.
+On the CPU, a compiled loop over all environments samples actions and steps the CartPoles. On a GPU, operations on
+tensors do so without leaving the device. A time limit counts as a terminal state here, which saves evaluating final
+observations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIME_LIMIT, ANGLE_LIMIT = 500, 12 * pi / 180
 
 
 class Network(nn.Module):
-    """A tanh trunk that policy and value share; its last layer gives logits and, in its last column, the value."""
+    """Tanh trunk shared by policy and value; the last layer outputs logits and, in its last column, the value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,27 +38,27 @@ class Network(nn.Module):
         self.layers = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of the probabilities (rows, 2) and values (rows,)."""
+        """Compute log-probabilities (rows, 2) and values (rows,)."""
         outputs = self.layers(observations)
         return log_softmax(outputs[:, :ACTIONS], 1), outputs[:, ACTIONS]
 
 
 class TensorCartPoles:
-    """Gymnasium's CartPole-v1 as operations on tensors of a device, all copies at once."""
+    """Gymnasium's CartPole-v1 as tensor operations on a device, all environments at once."""
 
     def __init__(self, num_envs: int, device: str) -> None:
         self.states = self._fresh(torch.empty(num_envs, 4, device=device))
         self.lengths = torch.zeros(num_envs, dtype=torch.int32, device=device)
 
     def act(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw actions and take them; returns them, the logarithms of their probabilities, and which episodes ended."""
+        """Sample actions and step; returns actions, log-probabilities, and which episodes ended."""
         drawn = torch.rand_like(log_probabilities[:, 0])
         actions = (drawn >= log_probabilities[:, 0].exp()).long()
         chosen = log_probabilities.gather(1, actions[:, None])[:, 0]
         return actions, chosen, self.step(actions)
 
     def step(self, actions: Tensor) -> Tensor:
-        """Take actions; those whose episodes ended begin new ones."""
+        """Step; environments whose episodes ended are reset. Returns which episodes ended."""
         _, velocity, angle, angular_velocity = self.states.unbind(1)
         force = actions * 20.0 - 10.0
         cosine, sine = angle.cos(), angle.sin()
@@ -80,7 +80,7 @@ class TensorCartPoles:
 
 
 class CompiledCartPoles:
-    """The same in main memory, by a compiled loop; tensors and arrays are the same memory."""
+    """Gymnasium's CartPole-v1 in main memory, stepped by a compiled loop; tensors and arrays share memory."""
 
     def __init__(self, num_envs: int) -> None:
         self.states = torch.empty(num_envs, 4).uniform_(-0.05, 0.05)
@@ -88,7 +88,7 @@ class CompiledCartPoles:
         self._streams = np.random.default_rng(0).integers(1, 2**63, num_envs, np.uint64)
 
     def act(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw actions and take them; returns them, the logarithms of their probabilities, and which episodes ended."""
+        """Sample actions and step; returns actions, log-probabilities, and which episodes ended."""
         num_envs = len(self.states)
         actions, chosen = np.empty(num_envs, np.int64), np.empty(num_envs, np.float32)
         ended = np.empty(num_envs, np.bool_)
@@ -101,7 +101,7 @@ class CompiledCartPoles:
 def act_all(
     log_probabilities: Any, states: Any, lengths: Any, streams: Any, actions: Any, chosen: Any, ended: Any
 ) -> None:
-    """Draw and take an action in every copy; where an episode ended, begin a new one."""
+    """Sample an action in every environment and step; reset those whose episodes ended."""
     for i in prange(len(states)):
         action = 0 if uniform(streams, i) < exp(log_probabilities[i, 0]) else 1
         actions[i], chosen[i] = action, log_probabilities[i, action]
@@ -116,7 +116,7 @@ def act_all(
 
 @njit(fastmath=True, error_model="numpy")
 def step_one(state: Any, action: Any) -> bool:
-    """One step of one CartPole, in single precision; whether it fell."""
+    """Step one CartPole in single precision; returns whether it fell."""
     angle, angular_velocity = state[2], state[3]
     force = np.float32(10.0) if action == 1 else np.float32(-10.0)
     cosine, sine = cos(angle), sin(angle)
@@ -133,7 +133,7 @@ def step_one(state: Any, action: Any) -> bool:
 
 @njit(fastmath=True, error_model="numpy")
 def uniform(streams: Any, i: int) -> Any:
-    """The next number from 0 to 1 of a copy's own stream."""
+    """Return the next number in [0, 1) of an environment's random stream."""
     stream = streams[i]
     stream ^= stream << np.uint64(13)
     stream ^= stream >> np.uint64(7)
@@ -143,7 +143,7 @@ def uniform(streams: Any, i: int) -> Any:
 
 
 def estimate(values: Tensor, ended: Tensor, last_values: Tensor) -> Tensor:
-    """Advantages by GAE, where every reward is 1; all are (horizon, num_envs)."""
+    """Compute GAE advantages where every reward is 1; all tensors are (horizon, num_envs)."""
     advantages = torch.empty_like(values)
     going_on = (~ended).float()
     advantage, next_values = torch.zeros_like(last_values), last_values
@@ -155,7 +155,7 @@ def estimate(values: Tensor, ended: Tensor, last_values: Tensor) -> Tensor:
 
 
 class Training:
-    """PPO and its CartPoles on one device."""
+    """PPO with its CartPoles on one device."""
 
     def __init__(self, num_envs: int, horizon: int, epochs: int, minibatch_size: int, device: str) -> None:
         torch.manual_seed(0)
@@ -170,7 +170,7 @@ class Training:
         self.ended = torch.empty(shape, dtype=torch.bool, device=device)
 
     def iterate(self) -> None:
-        """Collect, estimate, update."""
+        """Collect a rollout, estimate advantages, update."""
         with torch.no_grad():
             last_values = self.collect()
             advantages = estimate(self.values, self.ended, last_values)
@@ -185,7 +185,7 @@ class Training:
                 self.optimiser.step()
 
     def collect(self) -> Tensor:
-        """Fill the rollout; returns the values of what is seen after it."""
+        """Collect a rollout; returns the values of the observations after it."""
         for t in range(self.horizon):
             self.observations[t] = self.envs.states
             log_probabilities, self.values[t] = self.network(self.observations[t])
@@ -195,7 +195,7 @@ class Training:
     def loss(
         self, observations: Tensor, actions: Tensor, chosen: Tensor, advantages: Tensor, targets: Tensor
     ) -> Tensor:
-        """PPO's loss of a minibatch, its advantages normalised."""
+        """Compute PPO's loss of a minibatch with normalized advantages."""
         log_probabilities, values = self.network(observations)
         ratios = (log_probabilities.gather(1, actions[:, None])[:, 0] - chosen).exp()
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
@@ -206,21 +206,21 @@ class Training:
 
 
 def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
-    """A call that does one iteration, on two threads of the CPU."""
+    """Return a call that runs one iteration on two CPU threads."""
     torch.set_num_threads(THREADS)
     return Training(num_envs, horizon, epochs, minibatch_size, "cpu").iterate
 
 
 def training_on_gpu(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
-    """A call that does one iteration, on a CUDA device."""
+    """Return a call that runs one iteration on a CUDA device."""
     return on_gpu(lambda: Training(num_envs, horizon, epochs, minibatch_size, "cuda").iterate)
 
 
 def on_gpu(make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-    """A call of what is made, done when it returns."""
+    """Return a call of the function that `make` builds, synchronized with the GPU."""
     if not torch.cuda.is_available():
         raise RuntimeError("torch finds no GPU here")
-    torch.set_float32_matmul_precision("high")  # TF32, as JAX does by itself
+    torch.set_float32_matmul_precision("high")  # TF32, JAX's default
     iterate = make()
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""The same SAC as it is written by hand with eager torch, everything on one device."""
+"""SAC written by hand in eager torch, everything on one device."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ GAMMA, LEARNING_RATE, TAU, TARGET_ENTROPY = 0.99, 3e-4, 0.005, -1.0
 
 
 class TensorPendulums:
-    """Gymnasium's Pendulum-v1 as operations on tensors of a device, all copies in step with each other."""
+    """Gymnasium's Pendulum-v1 as tensor operations on a device, with synchronous episodes."""
 
     def __init__(self, num_envs: int, device: str) -> None:
         self.num_envs, self.device = num_envs, device
         self.begin()
 
     def begin(self) -> None:
-        """Begin new episodes."""
+        """Start new episodes."""
         self.angles = torch.empty(self.num_envs, device=self.device).uniform_(-pi, pi)
         self.speeds = torch.empty_like(self.angles).uniform_(-1, 1)
         self.steps = 0
 
     def seen(self) -> Tensor:
-        """What is observed, (num_envs, 3)."""
+        """Return the observations, (num_envs, 3)."""
         return torch.stack([self.angles.cos(), self.angles.sin(), self.speeds], 1)
 
     def step(self, actions: Tensor) -> Tensor:
-        """Take actions from -1 to 1; returns the rewards."""
+        """Step with actions in [-1, 1]; returns the rewards."""
         torques = 2.0 * actions[:, 0]
         angles = torch.remainder(self.angles + pi, 2 * pi) - pi
         rewards = -(angles**2 + 0.1 * self.speeds**2 + 0.001 * torques**2)
@@ -45,26 +45,26 @@ class TensorPendulums:
 
 
 def layers(inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """Two hidden layers."""
+    """Build a network with two hidden layers."""
     hidden = nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
     return nn.Sequential(*hidden, nn.Linear(width, outputs))
 
 
 class Critics(nn.Module):
-    """Two critics."""
+    """Pair of critics."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.first, self.second = layers(4, width, 1), layers(4, width, 1)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Their values (rows, 2)."""
+        """Compute the values of both critics, (rows, 2)."""
         both = torch.cat([observations, actions], 1)
         return torch.cat([self.first(both), self.second(both)], 1)
 
 
 class Training:
-    """SAC, its Pendulums and its memory on one device."""
+    """SAC with its Pendulums and its replay buffer on one device."""
 
     def __init__(self, num_envs: int, batch_size: int, gradient_steps: int, width: int, device: str) -> None:
         torch.manual_seed(0)
@@ -82,13 +82,13 @@ class Training:
         self.place, self.filled = 0, 0
 
     def iterate(self) -> None:
-        """A step of all copies, and its updates."""
+        """Step all environments once, then make the updates."""
         self.step()
         for _ in range(self.gradient_steps):
             self.update()
 
     def act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions that are drawn, and the logarithms of their densities."""
+        """Sample actions; returns them with their log-densities."""
         mean, log_deviation = self.actor(observations).chunk(2, 1)
         log_deviation = log_deviation.clamp(-20, 2)
         noise = torch.randn_like(mean)
@@ -99,7 +99,7 @@ class Training:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Act and remember; an episode that is cut off is not over."""
+        """Act and store the transitions; a truncated episode is not terminal."""
         seen = self.envs.seen()
         actions, _ = self.act(seen)
         group = slice(self.place, self.place + len(seen))
@@ -112,7 +112,7 @@ class Training:
         self.filled = min(self.filled + len(seen), self.capacity)
 
     def update(self) -> None:
-        """Critics, actor, temperature, and the frozen critics."""
+        """Update the critics, the actor, the temperature and the target critics."""
         rows = torch.randint(self.filled, (self.batch_size,), device=self.device)
         observations, actions = self.observations[rows], self.actions[rows]
         temperature = self.log_temperature.detach().exp()
@@ -138,5 +138,5 @@ class Training:
 
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], None]:
-    """A call that does one step and its updates, on a CUDA device."""
+    """Return a call that takes one step and makes its updates on a CUDA device."""
     return on_gpu(lambda: Training(num_envs, batch_size, gradient_steps, width, "cuda").iterate)

@@ -1,1 +1,1 @@
-"""Where the time and the memory of training go, and what to try next."""
+"""Profiles of training time and memory, with advice."""

@@ -1,4 +1,4 @@
-"""What to try next, each with the measurement behind it: one table of rules over the phases of training."""
+"""Advice from a profile, each with its measurement: one table of rules over the phases of training."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any
 from velocirl.bench.profiling.tree import PYTHON
 from velocirl.bench.units import SECONDS
 
-GAIN = 1.05  # times as fast, from which on a change that was tried helped
+GAIN = 1.05  # smallest speedup at which a tried change counts as helpful
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to try, and the figures that speak for it."""
+    """Suggested change, and the measurement that supports it."""
 
     text: str
     measurement: str
     changes: dict[str, Any] = field(default_factory=dict)  # settings to try it with
-    tried: float | None = None  # how many times as fast training was with them, where that was measured
+    tried: float | None = None  # measured speedup with `changes`
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a training beside its phases; what is not known stays as it is here, and no rule uses it."""
+    """Facts about a training besides its phases; an unknown fact keeps its default, which no rule uses."""
 
-    seconds: float = 0.0  # of the clock; without them, all the time is in the phases
+    seconds: float = 0.0  # wall time; if 0, the phases are all the time
     iterations: int = 0
-    environment: str = "ENV"  # as one writes it on a command line
+    environment: str = "ENV"  # as on a command line
     native: bool = True  # compiled, rather than Gymnasium's
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, as they were used
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, as used
     cores: int = 1
-    callbacks: int = 0  # between iterations, beside those that only watch
-    gpu: bool = False  # one is there and could be used
+    callbacks: int = 0  # called between iterations, without those that only measure
+    gpu: bool = False  # available and usable
     hottest_line: str = ""  # of the environment, and its share
-    growth: str = ""  # of memory, where it grows, in words
-    filling: bool = False  # a memory of transitions, or a table, was still filling up
+    growth: str = ""  # description of memory growth, if any
+    filling: bool = False  # a replay buffer or a table was still filling up
 
 
 @dataclass(frozen=True)
 class View:
-    """The shares of the phases, and the facts."""
+    """Shares of the phases, and the facts."""
 
     shares: Mapping[str, float]
     facts: Facts
 
     def share(self, path: str) -> float:
-        """Of all the time."""
+        """Return a phase's share of the total time, 0 if it is unknown."""
         return self.shares.get(path, 0.0)
 
     def setting(self, name: str) -> Any:
-        """One of the settings, or None."""
+        """Return one setting, or None."""
         return self.facts.settings.get(name)
 
 
@@ -60,13 +60,13 @@ Rule = Callable[[View], Iterator[Advice]]
 
 
 def advise(phases: Mapping[str, float], facts: Facts) -> list[Advice]:
-    """What to try next, the largest share first; nothing where nothing stands out.
+    """Return advice, the largest share first; empty if no rule applies.
 
-    `phases` are seconds by path, as `agent.phases` has them: "rollout", "rollout/policy".
+    `phases` are seconds by path, as in `agent.phases`: "rollout", "rollout/policy".
     """
     spent = sum(seconds for path, seconds in phases.items() if "/" not in path)
     total = max(facts.seconds, spent)
-    if not phases or total <= 0:  # nothing is told apart, and what is left is not all Python
+    if not phases or total <= 0:  # no phases were measured: the remainder is not all Python
         return list(_memory(facts))
     shares = {path: seconds / total for path, seconds in phases.items()}
     if facts.seconds > 0:
@@ -80,14 +80,14 @@ def advise(phases: Mapping[str, float], facts: Facts) -> list[Advice]:
 
 
 def with_trial(advice: Advice, times: float, low: float, high: float) -> Advice:
-    """Advice with what came of trying it: how many times as fast, and the extremes of the rounds."""
+    """Add a trial's result to advice: `times` is the speedup, `low` and `high` are the extremes of the rounds."""
     verdict = "no faster" if times < GAIN else "faster" if low > 1.0 else "not clearly faster"
     tried = f"tried: {times:.2f} times the steps/s ({low:.2f} to {high:.2f}), {verdict}"
     return dataclasses.replace(advice, measurement=f"{advice.measurement}; {tried}", tried=times)
 
 
 def option(changes: Mapping[str, Any]) -> str:
-    """Settings as one writes them on a command line."""
+    """Format settings as command-line options."""
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
 
 
@@ -105,11 +105,11 @@ def _lines(view: View) -> Iterator[Advice]:
 
 
 def _threads(view: View) -> Iterator[Advice]:
-    """More threads, where rollouts or updates could use them and do not wait for each other already."""
+    """Advise more threads where rollouts or updates can use them and threads do not already wait for each other."""
     if view.setting("device") == "cuda" or view.share("update/waiting") >= WAITING:
         return
     threads, cores, copies = view.setting("threads"), view.facts.cores, view.setting("num_envs") or 0
-    most = cores if view.setting("batch_size") is not None else min(cores, copies)  # updates, or copies, are shared out
+    most = cores if view.setting("batch_size") is not None else min(cores, copies)  # sharded: updates or environments
     path = "update" if view.share("update") > view.share("rollout") else "rollout"
     if (view.facts.native or path == "update") and threads is not None and threads < most:
         changes = {"threads": most}
@@ -160,7 +160,7 @@ def _optimiser(view: View) -> Iterator[Advice]:
 
 
 def _larger(view: View, why: str, measurement: str) -> Iterator[Advice]:
-    """Larger minibatches, where there are any to be had."""
+    """Advise larger minibatches if a rollout has room for them."""
     size, copies, horizon = (view.setting(name) for name in ("minibatch_size", "num_envs", "horizon"))
     if size is not None and copies is not None and horizon is not None and 2 * size <= copies * horizon:
         changes = {"minibatch_size": 2 * size}
@@ -231,9 +231,9 @@ def _memory(facts: Facts) -> Iterator[Advice]:
 
 
 FEW_MINIBATCHES = 8  # of a rollout, on a GPU
-FEW_COPIES = 256  # from where on a pass through the network is about as fast for each copy as it gets
+FEW_COPIES = 256  # enough for about the best time per environment of a network pass
 MUCH, WAITING = 0.4, 0.1
-RULES: tuple[tuple[str, float, Rule], ...] = (  # the phase, the share of the time from which on it counts, the advice
+RULES: tuple[tuple[str, float, Rule], ...] = (  # phase, its smallest share of the time, rule
     ("rollout/environment", MUCH, _lines),
     ("rollout", MUCH, _threads),
     ("update", 0.60, _threads),

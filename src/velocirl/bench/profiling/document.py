@@ -1,4 +1,4 @@
-"""All that a profile found, as one document: `profile.json`."""
+"""The complete profile as one document: `profile.json`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StartUp:
-    """Seconds before training ran as it goes on."""
+    """Seconds before training reached its steady state."""
 
     build: float  # the agent and its environment
-    prepare: float  # copies, network, and code that is compiled or loaded
-    compiled: bool  # whether something was compiled; the next time it is only loaded
+    prepare: float  # fleet, network, compiling or loading of code
+    compiled: bool  # whether code was compiled; later runs only load it
     first_iteration: float
 
 
@@ -38,23 +38,23 @@ class Memory:
     course: Course
     processes: int
     growth: Growth
-    filling: str  # what was still filling up, which is growth that ends
-    picture: str = ""  # a file
+    filling: str  # description of storage that was still filling up: such growth ends
+    picture: str = ""  # file name of the plot
 
     @property
     def lowest(self) -> int:
-        """The least, in bytes."""
+        """Minimum in bytes."""
         return min(self.course.bytes, default=0)
 
     @property
     def peak(self) -> int:
-        """The most, in bytes."""
+        """Maximum in bytes."""
         return max(self.course.bytes, default=0)
 
 
 @dataclass
 class Profile:
-    """What was profiled; what is None was not asked for, not possible (see `notes`), or not reached."""
+    """Results of profiling; None if not requested, not possible (see `notes`), or not reached."""
 
     command: str
     environment: str
@@ -70,10 +70,10 @@ class Profile:
     lines: LineReport | None = None
     advice: list[Advice] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    interrupted: str | None = None  # by Ctrl-C, while this was under way
+    interrupted: str | None = None  # the part that Ctrl-C interrupted
 
     def as_plain(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values for JSON."""
         plain = {"format": FORMAT, **msgspec.to_builtins(self)}
         plain["training"]["steps_per_second"] = self.training.rate
         if self.memory is not None:
@@ -83,11 +83,11 @@ class Profile:
         return plain
 
     def as_json(self) -> str:
-        """As strict JSON."""
+        """Return strict JSON."""
         return f"{strict_json(self.as_plain(), indent=1)}\n"
 
     def write(self, directory: Path) -> Path:
-        """Write `profile.json`, whole or not at all."""
+        """Write `profile.json` atomically; returns its path."""
         path = directory / NAME
         write_shared(path, [self.as_json().encode()])
         return path

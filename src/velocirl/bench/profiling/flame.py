@@ -1,4 +1,4 @@
-"""A flame graph of the Python side of training, drawn from a run of its own: a sampler slows down what it looks at."""
+"""Flame graph of training's Python code, from a separate run, because a sampler slows down the code."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from velocirl.bench.profiling.flame_page import Box, flame_page
 from velocirl.bench.profiling.watching import Training
 from velocirl.engine.disk.writing import write_shared
 
-INTERVAL = 0.001  # seconds from one look at the stack to the next
+INTERVAL = 0.001  # seconds between samples of the stack
 FLAME, CALLS = "flame.html", "calls.html"
-COMPILED = "_Closure."  # how numba names what it compiled from the functions of a loop
+COMPILED = "_Closure."  # numba's prefix for code compiled from a loop's functions
 LEARN = "learn"
 MISSING = 'the flame graph needs pyinstrument: pip install "velocirl[profile]"'
 
 
 @dataclass(frozen=True)
 class Flame:
-    """A flame graph that was written, and what looking cost."""
+    """A written flame graph, and the sampler's cost."""
 
     file: str  # the flame graph
     calls: str  # pyinstrument's own page of the same samples
     samples: int
     seconds: float
     interval: float
-    slowdown: float  # how much slower training was than without the sampler, as a share: 0.05 is 5%
+    slowdown: float  # of training by the sampler, as a fraction: 0.05 is 5%
 
 
 def flame_missing() -> str | None:
-    """What to do where nothing can be drawn, or None."""
+    """Return instructions if pyinstrument is not installed, else None."""
     return MISSING if importlib.util.find_spec("pyinstrument") is None else None
 
 
 def draw_flame(train: Callable[[], Training], directory: Path, title: str, rate: float) -> tuple[Flame, Training]:
-    """Let `train` run under the sampler and write two HTML files that need nothing else: flames, and a tree of calls.
+    """Run `train` under the sampler and write two self-contained HTML files: a flame graph and a call tree.
 
-    `rate` is the speed without the sampler, in steps/s.
+    `rate` is the speed without the sampler, in steps/s. Returns the flame graph and the sampled training.
     """
-    from pyinstrument import Profiler  # an extra
+    from pyinstrument import Profiler  # optional dependency
 
     profiler = Profiler(interval=INTERVAL, async_mode="disabled")
     with profiler:
@@ -54,7 +54,7 @@ def draw_flame(train: Callable[[], Training], directory: Path, title: str, rate:
         () if root is None else boxes_of([_from_learn(root)]), f"{title}, {session.sample_count:,} samples"
     )
     write_shared(directory / FLAME, [flames.encode()])
-    # Its fonts would be fetched from the web; the browser has some of its own.
+    # pyinstrument's page would load fonts from the web: use the browser's own instead.
     calls = re.sub(r"https://fonts\.googleapis\.com/[^\"]*", "data:text/css,", profiler.output_html())
     write_shared(directory / CALLS, [calls.encode()])
     slowdown = rate / training.rate - 1.0 if training.rate > 0 and rate > 0 else 0.0
@@ -62,9 +62,9 @@ def draw_flame(train: Callable[[], Training], directory: Path, title: str, rate:
 
 
 def boxes_of(frames: Iterable[Any]) -> tuple[Box, ...]:
-    """Frames of pyinstrument and those below them, the longest first; calls of one function are one box.
+    """Convert pyinstrument's frames and their children to boxes, the longest first; calls of one function share a box.
 
-    Frames that only stand for time in the one above are left out: there, the box above is seen.
+    Synthetic frames, which only stand for time in the frame above, are omitted: that time shows in the box above.
     """
     alike: dict[tuple[str, str], list[Any]] = {}
     for frame in frames:
@@ -87,7 +87,7 @@ def _named(frame: Any) -> tuple[str, str]:
 
 
 def _from_learn(root: Any) -> Any:
-    """The frame of `learn`: what calls it here is no part of training."""
+    """Return the frame of `learn`: its callers are not part of training."""
     frame = root
     while frame is not None and frame.function != LEARN:
         frame = max(frame.children, key=lambda one: one.time, default=None)

@@ -1,4 +1,4 @@
-"""A flame graph as one HTML page without anything from elsewhere: boxes as wide as their time, callers above."""
+"""Flame graph as one self-contained HTML page: a box's width is its time, callers are above."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 ROW = 19  # pixels
-LEAST = 0.0005  # of the whole, below which a box could not be seen
+LEAST = 0.0005  # of the total time; narrower boxes would be invisible
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 13px system-ui, sans-serif; margin: 24px; color: #252b36; background: #fff }}
@@ -43,7 +43,7 @@ graph.addEventListener("mouseover", event => {{ said.textContent = event.target.
 
 @dataclass(frozen=True)
 class Box:
-    """A function, its time with all that it calls, and those below it."""
+    """A function, its time including its callees, and the boxes below it."""
 
     name: str
     place: str
@@ -52,7 +52,7 @@ class Box:
 
 
 def flame_page(boxes: Sequence[Box], title: str) -> str:
-    """The page of these boxes, side by side."""
+    """Render boxes, side by side, as an HTML page."""
     total = sum(box.seconds for box in boxes)
     placed = list(_placed(boxes, 0.0, 0, total)) if total > 0 else []
     rows = 1 + max((depth for _, _, depth in placed), default=0)
@@ -61,7 +61,7 @@ def flame_page(boxes: Sequence[Box], title: str) -> str:
 
 
 def _placed(boxes: Sequence[Box], left: float, depth: int, total: float) -> Iterator[tuple[Box, float, int]]:
-    """Each box with where it begins and how deep it is."""
+    """Yield each visible box with its left edge in seconds and its depth."""
     for box in boxes:
         if box.seconds >= LEAST * total:
             yield box, left, depth

@@ -1,4 +1,4 @@
-"""The lines of an environment: how often each one ran and how long it took, in plain Python with random actions."""
+"""Line profile of an environment: hits and time per line, in plain Python with random actions."""
 
 from __future__ import annotations
 
@@ -22,57 +22,60 @@ from velocirl.vector.making import make
 from velocirl.vector.native import FleetVectorEnv
 
 SECONDS = 2.0
-ROUND = 100  # steps between two looks at the clock
+ROUND = 100  # steps between checks of the clock
 SEED = 0
 MISSING = 'the lines of an environment need line_profiler: pip install "velocirl[profile]"'
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a function; its time is with what it calls."""
+    """One line of a function; its time includes its callees."""
 
     number: int
     text: str
     hits: int
     seconds: float
-    share: float  # of the time in the functions that training calls
+    share: float  # of the time in functions that training calls
     rank: int  # 1 is the hottest of all
 
 
 @dataclass(frozen=True)
 class FunctionLines:
-    """The lines of one function that ran, in their order."""
+    """Executed lines of one function, in order."""
 
     name: str
     file: str
     seconds: float
     share: float
-    called_by_training: bool  # else by one of those, and its time is in theirs
+    called_by_training: bool  # otherwise a callee: its time is included in its caller's
     lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
 class LineReport:
-    """Where the time of an environment goes."""
+    """Line profile of an environment."""
 
     steps: int
     seconds: float  # in the functions that training calls
-    native: bool  # compiled in training, so that shares may differ there
+    native: bool  # training runs compiled code, where shares may differ
     functions: tuple[FunctionLines, ...]  # the longest first
     interrupted: bool = False
 
     def hottest(self) -> tuple[FunctionLines, Line] | None:
-        """The line that took the longest."""
+        """Return the line that took the longest, with its function, or None."""
         return next(((one, line) for one in self.functions for line in one.lines if line.rank == 1), None)
 
 
 def lines_missing() -> str | None:
-    """What to do where lines cannot be timed, or None."""
+    """Return instructions if line_profiler is not installed, else None."""
     return MISSING if importlib.util.find_spec("line_profiler") is None else None
 
 
 def profile_lines(source: Source, *, seconds: float = SECONDS, steps: int | None = None) -> LineReport:
-    """Step one copy in plain Python for so many seconds, or `steps`, and time each line of its functions."""
+    """Time each line of an environment's functions in plain Python, for `steps` steps or else `seconds`.
+
+    One environment is stepped with random actions.
+    """
     if source.native is not None:
         entries, others = _native_functions(source.native)
         return _profile(entries, others, _native_rounds(source.native, source.params), seconds, steps, native=True)
@@ -93,7 +96,7 @@ def _profile(
     *,
     native: bool,
 ) -> LineReport:
-    from line_profiler import LineProfiler  # an extra
+    from line_profiler import LineProfiler  # optional dependency
 
     profiler = LineProfiler()
     for function in (*entries, *others):
@@ -105,7 +108,7 @@ def _profile(
             count = ROUND if steps is None else min(ROUND, steps - taken)
             run(count)
             taken += count
-    except KeyboardInterrupt:  # what was timed by then is told
+    except KeyboardInterrupt:  # report what was timed so far
         interrupted = True
     finally:
         profiler.disable_by_count()
@@ -118,12 +121,12 @@ def _profile(
 def _report(
     timings: Mapping[tuple[str, int, str], list[tuple[int, int, int]]],
     unit: float,
-    entries: set[tuple[str, int]],  # files and first lines of the functions that training calls
+    entries: set[tuple[str, int]],  # file and first line of each function that training calls
     steps: int,
     *,
     native: bool,
 ) -> LineReport:
-    """What line_profiler counted, in shares of the time that training would see."""
+    """Convert line_profiler's counts to shares of the time in functions that training calls."""
     spent = {key: unit * sum(ticks for _, _, ticks in timed) for key, timed in timings.items()}
     total = sum(seconds for key, seconds in spent.items() if key[:2] in entries) or 1e-12
     ranked = sorted(
@@ -155,13 +158,13 @@ def _report(
 
 
 def _native_functions(environment: Environment) -> tuple[list[FunctionType], list[FunctionType]]:
-    """The functions that the engine calls, and those of the same files that they call in turn."""
+    """Return the functions that the engine calls, and their callees from the same files."""
     entries = list(environment.functions.values())
     return entries, list(_called(entries))
 
 
 def _called(entries: list[FunctionType]) -> Iterator[FunctionType]:
-    """Functions that others name and that are defined in the same file."""
+    """Yield functions that the entries reference, also indirectly, and that are defined in the same files."""
     files = {function.__code__.co_filename for function in entries}
     seen: set[CodeType] = {function.__code__ for function in entries}
     waiting = list(entries)
@@ -176,7 +179,7 @@ def _called(entries: list[FunctionType]) -> Iterator[FunctionType]:
 
 
 def _host_functions(environment: gymnasium.Env) -> tuple[list[FunctionType], list[FunctionType]]:
-    """`reset` and `step` of an environment of Gymnasium, and all else that its classes and their files define."""
+    """Return a Gymnasium environment's `reset` and `step`, and all other functions of its classes and their files."""
     kinds = [
         kind for kind in type(environment).__mro__ if issubclass(kind, gymnasium.Env) and kind is not gymnasium.Env
     ]
@@ -229,6 +232,6 @@ def _host_rounds(environment: gymnasium.Env) -> Callable[[int], None]:
 
 
 def short_file(file: str) -> str:
-    """A file as a person would name it: relative to where they are, where it lies below."""
+    """Return a file's path for display: relative to the working directory if it is inside."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

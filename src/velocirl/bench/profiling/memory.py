@@ -1,4 +1,4 @@
-"""Resident memory during training: its course, and whether it grows."""
+"""Resident memory during training: samples over time, and a growth test."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import psutil
 from velocirl.engine.disk.writing import write_shared
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
 
-EVERY = 0.05  # seconds from one sample to the next
-WARM_UP = 0.2  # of the samples after the first iteration: pages are touched that were asked for long before
-PARTS = 20  # of the rest; growth is judged from one to the next
+EVERY = 0.05  # seconds between samples
+WARM_UP = 0.2  # of the samples after the first iteration: pages allocated earlier are touched for the first time
+PARTS = 20  # of the remaining samples; growth is measured from part to part
 LEAST_SAMPLES = 2 * PARTS
-# Bytes at the low end of the interval; less cannot be told from the coming and going of the interpreter itself.
+# Bytes at the lower end of the interval; less is within the interpreter's own fluctuation.
 LEAST_GROWTH = 128 * 1024
 RESAMPLES = 2000
 MEBIBYTE = 2.0**20
@@ -32,7 +32,7 @@ GROWS, FLAT, SHORT = "grows", "flat", "too short to tell"
 
 @dataclass
 class Course:
-    """Samples of resident memory, one of each list for each."""
+    """Samples of resident memory: parallel lists, one entry per sample."""
 
     seconds: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
@@ -41,16 +41,16 @@ class Course:
 
 @dataclass(frozen=True)
 class Growth:
-    """Whether memory grows after warm-up, and by how much: bytes per million steps with their 95% interval."""
+    """Verdict on memory growth after warm-up, and its size: bytes per million steps with their 95% interval."""
 
     verdict: str  # one of GROWS, FLAT, SHORT
     per_million_steps: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    growth_bytes: float = 0.0  # during the samples that were judged
+    growth_bytes: float = 0.0  # during the samples after warm-up
 
     def say(self) -> str:
-        """One line."""
+        """Format the verdict as one line."""
         if self.verdict == SHORT:
             return f"{SHORT}: growth is judged from {LEAST_SAMPLES / (1 - WARM_UP) * EVERY:.1f} s of training on"
         low, high, middle = (one / MEBIBYTE for one in (self.low, self.high, self.per_million_steps))
@@ -59,7 +59,7 @@ class Growth:
 
 
 class MemorySampler:
-    """While this context lasts, a thread notes the resident memory of this process and of those that it started."""
+    """Context manager: a thread samples the resident memory of this process and its child processes."""
 
     def __init__(self, steps: Callable[[], int], every: float = EVERY) -> None:
         self.course = Course()
@@ -67,12 +67,12 @@ class MemorySampler:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory")
         own = psutil.Process()
-        # Looked for once: workers are there before training begins, and the search takes longer than all the rest.
+        # Listed once: workers start before training, and listing takes longer than all other work of a sample.
         self._processes = [own, *own.children(recursive=True)]
 
     @property
     def processes(self) -> int:
-        """How many processes the figures are of."""
+        """Number of processes measured."""
         return len(self._processes)
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class MemorySampler:
         while True:
             resident = 0
             for process in self._processes:
-                with contextlib.suppress(psutil.Error):  # a worker that has ended
+                with contextlib.suppress(psutil.Error):  # worker has ended
                     resident += process.memory_info().rss
             course.seconds.append(time.perf_counter() - self._began)
             course.steps.append(self._steps())
@@ -101,11 +101,11 @@ class MemorySampler:
 
 
 def judge_growth(steps: Sequence[float], resident: Sequence[float]) -> Growth:
-    """Whether memory grows, from samples in their order.
+    """Test whether memory grows, from consecutive samples.
 
-    After warm-up the samples are cut into parts, and the steps up and down from the median of one part to that of the
-    next are drawn anew with replacement. So one jump, of an array that was allocated late, is no leak, while growth
-    that goes on is, in whatever steps it comes: its interval is above 0.
+    The samples after warm-up are split into parts. The differences between medians of consecutive parts are resampled
+    with replacement (bootstrap). One jump, from an array allocated late, is no leak. Continued growth is, whatever its
+    increments: its interval is above 0.
     """
     first = warm_from(steps)
     if len(resident) - first < LEAST_SAMPLES:
@@ -124,13 +124,16 @@ def judge_growth(steps: Sequence[float], resident: Sequence[float]) -> Growth:
 
 
 def warm_from(steps: Sequence[float]) -> int:
-    """The first sample after warm-up: the first iteration, in which code may be compiled, and a share of the rest."""
+    """Return the index of the first sample after warm-up.
+
+    Warm-up is the first iteration, which may compile code, and a fraction of the remaining samples.
+    """
     moved = next((i for i, count in enumerate(steps) if count > steps[0]), len(steps))
     return moved + int((len(steps) - moved) * WARM_UP)
 
 
 def draw_memory(course: Course, path: Path, title: str) -> bool:
-    """Draw memory over time as a PNG; False where matplotlib is missing."""
+    """Plot memory over time as a PNG; returns False if matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
     from matplotlib.figure import Figure
@@ -144,7 +147,7 @@ def draw_memory(course: Course, path: Path, title: str) -> bool:
         axes.axvspan(0.0, warm, color=FAINT, alpha=0.12, linewidth=0)
         axes.text(warm, 1.0, " after warm-up", transform=axes.get_xaxis_transform(), va="top", color=FAINT, fontsize=9)
     spread = float(np.ptp(megabytes)) if megabytes.size else 0.0
-    if spread < 0.02 * float(megabytes.max(initial=1.0)):  # pages that come and go are not to look like mountains
+    if spread < 0.02 * float(megabytes.max(initial=1.0)):  # do not magnify fluctuations of single pages
         middle = float(megabytes.mean()) if megabytes.size else 0.0
         axes.set_ylim(0.98 * middle, 1.02 * middle + 1e-9)
     axes.set_title(title, loc="left", color=INK, fontsize=12, fontweight="bold", pad=12, parse_math=False)

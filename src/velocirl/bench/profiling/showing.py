@@ -1,4 +1,4 @@
-"""A profile as a person sees it in a terminal: each part as soon as it is there."""
+"""Terminal output of a profile: each part is printed as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from velocirl.bench.units import SECONDS, STEPS
 from velocirl.runs.curves.characters import terminal_plot
 
 PLOT_WIDTH, PLOT_HEIGHT = 72, 8
-EVEN = 0.01  # of the peak, below which differences are not drawn
-MARKED = 3  # lines that are marked as the hottest
+EVEN = 0.01  # of the peak; smaller differences are drawn as a flat line
+MARKED = 3  # hottest lines to mark
 NOTHING = "nothing stands out: no part of the loop is above the share from which on there is advice"
 
 
 class Screen:
-    """Prints the parts of a profile; without a console it prints nothing."""
+    """Printer of a profile's parts; without a console it prints nothing."""
 
     def __init__(self, console: Console | None) -> None:
         self._console = console
@@ -33,12 +33,12 @@ class Screen:
         self._ascii = not encoding.lower().startswith("utf")
 
     def say(self, text: str, style: str = "dim") -> None:
-        """One line, such as what comes next."""
+        """Print one line."""
         if self._console is not None:
             self._console.print(Text(text, style), soft_wrap=True)
 
     def show_training(self, profile: Profile) -> None:
-        """How fast it was, and the tree of its loop."""
+        """Print the speed, and the tree of the training loop."""
         training = profile.training
         self._title(f"{profile.environment} with {profile.algorithm}")
         count = f"{training.steps:,} steps in {training.iterations:,} iterations"
@@ -60,12 +60,12 @@ class Screen:
         )
 
     def show_memory(self, memory: Memory) -> None:
-        """The course of memory and whether it grows."""
+        """Print the memory plot and the verdict on growth."""
         course = memory.course
         self._title("memory")
         mebibytes: list[float] = [one / MEBIBYTE for one in course.bytes]
         if len(mebibytes) > 1:
-            if max(mebibytes) - min(mebibytes) < EVEN * max(mebibytes):  # a page more or less is no mountain
+            if max(mebibytes) - min(mebibytes) < EVEN * max(mebibytes):  # do not magnify single pages
                 mebibytes = [sum(mebibytes) / len(mebibytes)] * len(mebibytes)
             for line in terminal_plot(course.seconds, mebibytes, PLOT_WIDTH, PLOT_HEIGHT, ascii_only=self._ascii):
                 self.say(line, "")
@@ -78,7 +78,7 @@ class Screen:
             self.say(f"{memory.filling}: that growth ends when it is full")
 
     def show_flame(self, flame: Flame, directory: Path) -> None:
-        """Where the flame graph is and what the sampler cost."""
+        """Print the flame graph's files and the sampler's cost."""
         self._title("flame graph")
         self.say(f"{directory / flame.file}: {flame.samples:,} samples in {flame.seconds:.1f} s of another run", "")
         self.say(f"{directory / flame.calls}: the same samples as a tree of calls", "")
@@ -86,7 +86,7 @@ class Screen:
         self.say(f"that run was {cost} than the one above; a compiled loop is the Python call that runs it")
 
     def show_trace(self, trace: Trace, directory: Path) -> None:
-        """The kernels that took the longest."""
+        """Print the kernels that took the longest."""
         self._title("GPU")
         self.say(
             f"{directory / trace.file}: iterations: {trace.iterations}, for chrome://tracing or ui.perfetto.dev", ""
@@ -97,7 +97,7 @@ class Screen:
             self.say(f"{share}  {SECONDS.say(kernel.seconds):>8}  {kernel.calls:>7,} calls  {kernel.name[:90]}", "")
 
     def show_lines(self, report: LineReport) -> None:
-        """Each line that ran; the hottest are marked."""
+        """Print each executed line; the hottest are marked."""
         self._title("lines of the environment")
         if not report.functions:
             self.say("none of its functions is Python", "yellow")
@@ -122,7 +122,7 @@ class Screen:
             )
 
     def show_advice(self, advice: list[Advice]) -> None:
-        """What to try next, with the measurement behind it."""
+        """Print the advice, each with its measurement."""
         self._title("what to try next")
         if not advice:
             self.say(NOTHING, "")
@@ -132,7 +132,7 @@ class Screen:
             self.say(f"   {one.measurement}")
 
     def show_files(self, directory: Path, names: list[str]) -> None:
-        """Where everything is."""
+        """Print the directory and names of all files."""
         self.say("")
         if self._console is not None:
             self._console.print(f"[dim]files[/dim]  {escape(str(directory))}: {', '.join(names)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a GPU does during a few iterations: a trace for a browser, and the kernels that take the longest."""
+"""GPU trace of a few iterations: a file for trace viewers, and the kernels that take the longest."""
 
 from __future__ import annotations
 
@@ -16,64 +16,64 @@ from typing import Any
 from velocirl.training.agent import Agent
 
 ITERATIONS = 3
-SECONDS = 0.5  # after which no further iteration is begun
-LARGEST = 16 * 2**20  # bytes of a trace that stays as it is; viewers open compressed ones too
-TOP = 10  # kernels that are told
+SECONDS = 0.5  # no iteration starts later
+LARGEST = 16 * 2**20  # bytes; larger traces are compressed, which viewers open too
+TOP = 10  # kernels reported
 MISSING = 'the trace of the GPU needs torch: pip install "velocirl[torch]"'
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kind of kernel, or of copy."""
+    """One kind of kernel or memory copy."""
 
     name: str
     calls: int
     seconds: float
-    share: float  # of all that the GPU did
+    share: float  # of the GPU's busy time
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What was traced."""
+    """Summary of a GPU trace."""
 
     file: str
     iterations: int
     gpu_seconds: float
-    wall_seconds: float  # between the first and the last, as the tracer saw it: longer than without it
+    wall_seconds: float  # of the traced iterations: longer than without the tracer
     kernels: tuple[Kernel, ...]
 
     @property
     def busy(self) -> float:
-        """The share of the time in which the GPU had something to do."""
+        """Fraction of the time in which the GPU was busy."""
         return min(self.gpu_seconds / self.wall_seconds, 1.0) if self.wall_seconds > 0 else 0.0
 
 
 def on_gpu(agent: Agent) -> bool:
-    """Whether an agent trains on a GPU."""
+    """Return whether an agent trains on a GPU."""
     config = agent.config
     return "cuda" in (getattr(config, "device", None), getattr(config, "runtime", None))
 
 
 def trace_missing() -> str | None:
-    """What to do where nothing can be traced, or None."""
+    """Return instructions if torch is not installed, else None."""
     return MISSING if importlib.util.find_spec("torch") is None else None
 
 
 def trace_gpu(agent: Agent, total_steps: int, path: Path) -> Trace:
-    """Trace a few iterations with the profiler of torch, which sees kernels of numba too.
+    """Trace a few iterations with torch's profiler, which also records numba's kernels.
 
-    An iteration of many small minibatches gives a trace of hundreds of megabytes: a large one is compressed.
+    Iterations of many small minibatches produce hundreds of megabytes: large traces are compressed.
     """
-    torch: Any = importlib.import_module("torch")  # imported here only: never where training is on a CPU
+    torch: Any = importlib.import_module("torch")  # imported here only: not needed for training on a CPU
     profiler: Any = importlib.import_module("torch.profiler")
     wanted = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
     torch.cuda.synchronize()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own options, which differ between versions
+        warnings.simplefilter("ignore")  # about the profiler's own options, which differ between versions
         with profiler.profile(activities=wanted) as profile:
             began = time.perf_counter()
             iterations = agent.iterations
-            # All steps so far times as many are enough for that many iterations.
+            # ITERATIONS times the steps so far suffice for ITERATIONS more iterations.
             agent.learn(max(total_steps, ITERATIONS * agent.steps), _stop(iterations + ITERATIONS, began + SECONDS))
             torch.cuda.synchronize()
             wall = time.perf_counter() - began
@@ -83,7 +83,7 @@ def trace_gpu(agent: Agent, total_steps: int, path: Path) -> Trace:
 
 
 def compressed(path: Path, largest: int = LARGEST) -> Path:
-    """A file, or where it is large, a compressed one in its place."""
+    """Compress a file in place if it is larger than `largest` bytes; returns the resulting path."""
     if path.stat().st_size <= largest:
         return path
     smaller = path.with_name(f"{path.name}.gz")
@@ -94,7 +94,7 @@ def compressed(path: Path, largest: int = LARGEST) -> Path:
 
 
 def kernels_of(events: Any) -> tuple[tuple[Kernel, ...], float]:
-    """The kernels that took the longest, and the seconds of all of them, from what torch's profiler averaged."""
+    """Return the kernels that took the longest, and the seconds of all kernels, from averages of torch's profiler."""
     on_device = [(one, float(one.self_device_time_total) * 1e-6) for one in events if "CUDA" in str(one.device_type)]
     spent = sum(seconds for _, seconds in on_device)
     top = sorted(on_device, key=lambda pair: -pair[1])[:TOP]

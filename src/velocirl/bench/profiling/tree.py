@@ -1,4 +1,4 @@
-"""The tree of the training loop: seconds and shares of its phases, and what is left of the time for Python."""
+"""Tree of the training loop: seconds and shares of its phases; the remaining time is Python."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from velocirl.bench.units import SECONDS
 from velocirl.monitor.phases import is_top, tree_lines
 
-PYTHON = "Python and callbacks"  # what is left of the time
-UNTOLD = "not told apart"  # all of it, where there are no phases
-REST = "rest"  # what is left of a phase, beside its parts
-LEAST_REST = 0.005  # of the time, below which a rest is not told
+PYTHON = "Python and callbacks"  # remainder of the total time
+UNTOLD = "not told apart"  # the total time, without phases
+REST = "rest"  # remainder of a phase after its parts
+LEAST_REST = 0.005  # of the total time; smaller remainders are omitted
 BAR = 24  # characters
 FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 
@@ -24,15 +24,15 @@ class Node:
     name: str
     depth: int
     seconds: float
-    share: float  # of all the time
+    share: float  # of the total time
     seconds_per_step: float
-    last: bool  # among those below the same parent
+    last: bool  # among the children of its parent
 
 
 def build_tree(phases: Mapping[str, float], seconds: float, steps: int) -> list[Node]:
-    """The phases, parents before their parts, and what is left of `seconds` as Python and callbacks.
+    """Build the tree: phases, parents before their parts, and the remainder of `seconds` as Python and callbacks.
 
-    Where phases run at the same time and add up to more than the time, nothing is left.
+    If phases overlap and add up to more than `seconds`, the remainder is 0.
     """
     total = seconds if seconds > 0 else _spent(phases)
     ordered = _ordered(phases)
@@ -59,12 +59,12 @@ def build_tree(phases: Mapping[str, float], seconds: float, steps: int) -> list[
 
 
 def overlap(phases: Mapping[str, float], seconds: float) -> float:
-    """How much time the phases took beyond the clock's, as a share of it: above 0 where they run at the same time."""
+    """Return the phases' time beyond the wall time, as a fraction of it: above 0 if phases run concurrently."""
     return max(_spent(phases) / seconds - 1.0, 0.0) if seconds > 0 else 0.0
 
 
 def tree_text(nodes: Sequence[Node], *, ascii_only: bool = False) -> list[str]:
-    """The tree as lines: names, bars, shares, seconds and time per step."""
+    """Format the tree as lines: names, bars, shares, seconds and time per step."""
     names = [_branches(nodes, i, ascii_only=ascii_only) + node.name for i, node in enumerate(nodes)]
     width = max(map(len, names), default=0)
     return [
@@ -75,7 +75,7 @@ def tree_text(nodes: Sequence[Node], *, ascii_only: bool = False) -> list[str]:
 
 
 def bar(share: float, width: int = BAR, *, ascii_only: bool = False) -> str:
-    """A share as a bar, filled up with blanks."""
+    """Format a share as a bar, padded with blanks."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if ascii_only:
         return ("#" * round(eighths / 8)).ljust(width)
@@ -87,7 +87,7 @@ def _spent(phases: Mapping[str, float]) -> float:
 
 
 def _ordered(phases: Mapping[str, float]) -> list[str]:
-    """The paths as they follow each other in training."""
+    """Return the paths in the order of training."""
     paths: list[str] = []
     above: list[str] = []
     for depth, name, _, _ in tree_lines(phases):
@@ -97,12 +97,12 @@ def _ordered(phases: Mapping[str, float]) -> list[str]:
 
 
 def _say_step(seconds: float) -> str:
-    """The time of a step, which on a GPU is less than a nanosecond."""
+    """Format the time of a step; on a GPU it may be below 1 ns."""
     return f"{seconds * 1e9:.2f} ns" if 0 < seconds < 1e-9 else SECONDS.say(seconds)
 
 
 def _branches(nodes: Sequence[Node], index: int, *, ascii_only: bool) -> str:
-    """The lines that lead to a node from those above it."""
+    """Return the tree lines that connect a node to the nodes above it."""
     node = nodes[index]
     tee, corner, wall = ("|- ", "`- ", "|  ") if ascii_only else ("├─ ", "└─ ", "│  ")
     text = corner if node.last else tee

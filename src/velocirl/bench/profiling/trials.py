@@ -1,4 +1,4 @@
-"""Trying advice: two agents that differ in one setting, trained in turns for a moment each."""
+"""Trials of advice: two agents that differ in one suggestion's settings, trained in turns for a short time each."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from velocirl.bench.profiling.watching import watch_training
 from velocirl.training.agent import Agent
 
 ROUNDS = 3
-SECONDS = 0.4  # of each agent in each round
-MOST = 3  # pieces of advice that are tried
-COMPILED = {"runtime", "device", "priority"}  # settings whose change takes other loops
+SECONDS = 0.4  # per agent and round
+MOST = 3  # number of suggestions to try
+COMPILED = {"runtime", "device", "priority"}  # settings whose change requires other compiled loops
 
 MakeAgent = Callable[[Mapping[str, Any]], Agent]
 
 
 def worth_trying(advice: list[Advice], *, cached: bool) -> list[Advice]:
-    """What can be tried in some seconds: the first few with settings, and none that would have to be compiled.
+    """Return the advice that can be tried within seconds: the first few with settings that need no compilation.
 
-    `cached` says that the code of the usual training came from the cache; then that of others may be there as well.
+    `cached` means that the baseline's code came from the compile cache; code for other settings may be cached as well.
     """
     cheap = [one for one in advice if one.changes and (cached or not COMPILED & one.changes.keys())]
     return cheap[:MOST]
@@ -32,10 +32,10 @@ def worth_trying(advice: list[Advice], *, cached: bool) -> list[Advice]:
 def try_advice(
     advice: list[Advice], chosen: list[Advice], make_agent: MakeAgent, total_steps: int, needs_bytes: float = 0.0
 ) -> list[Advice]:
-    """The same advice, with what came of the chosen pieces; what helped most comes first.
+    """Return the advice with the results of the `chosen` trials; the most helpful comes first.
 
-    `make_agent` builds an agent with changed settings. Nothing is tried where two agents of `needs_bytes` each would
-    take more than half of the free memory.
+    `make_agent` builds an agent with changed settings. Nothing is tried if two agents of `needs_bytes` each would take
+    more than half of the free memory.
     """
     if 2 * needs_bytes > psutil.virtual_memory().available / 2:
         return advice
@@ -45,21 +45,21 @@ def try_advice(
 
 
 def _promise(advice: Advice) -> float:
-    """What helped most comes first, then what was not tried, then what did not help."""
+    """Return a sort key: helpful advice by its speedup, then untried advice, then advice that did not help."""
     return 0.0 if advice.tried is None else -advice.tried if advice.tried >= GAIN else 1.0
 
 
 def _tried(advice: Advice, usual: Agent, make_agent: MakeAgent, total_steps: int) -> Advice:
     try:
         other = make_agent(advice.changes)
-    except ValueError:  # settings that do not go together: then it stays advice
+    except ValueError:  # incompatible settings: stays untried
         return advice
     ratios = compare(usual, other, total_steps)
     return with_trial(advice, median(ratios), min(ratios), max(ratios)) if ratios else advice
 
 
 def compare(usual: Agent, other: Agent, total_steps: int) -> list[float]:
-    """How many times as fast the other agent trains, in each of some rounds; a first one warms both up."""
+    """Return the other agent's speedup in each of `ROUNDS` rounds, after a warm-up round."""
     ratios: list[float] = []
     for number in range(ROUNDS + 1):
         rates = []

@@ -1,4 +1,4 @@
-"""Training that is timed: how long its phases took, without the iteration in which everything is still cold."""
+"""Timing of training: seconds per phase, without the cold first iteration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent
 
-CLOCK = "the time for it is over"  # why training stops, where it goes by the clock
+CLOCK = "the time for it is over"  # stop reason when the time limit is reached
 
 
 @dataclass
 class Training:
-    """What was seen of training, without its first iteration unless that was the only one."""
+    """Measurements of training, without the first iteration unless it was the only one."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -26,12 +26,12 @@ class Training:
 
     @property
     def rate(self) -> float:
-        """Steps in a second."""
+        """Steps per second."""
         return self.steps / self.seconds if self.seconds > 0 else 0.0
 
 
 class Watch(Callback):
-    """Adds up what the counters of an agent say over calls of `learn`, and stops training when its time is over."""
+    """Callback that sums an agent's phase counters over calls of `learn` and stops training at a time limit."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self.expired = False
@@ -44,18 +44,18 @@ class Watch(Callback):
 
     @property
     def training(self) -> Training:
-        """What was seen so far."""
+        """Measurements so far."""
         seen = self._others if self._others.iterations else self._first
         return dataclasses.replace(seen, first_seconds=self._first.seconds)
 
     def start(self, agent: Agent) -> None:
-        """Count from here."""
+        """Start counting."""
         self._mark(agent, {})
         if self._limit is not None and not self._first.iterations:
             self._deadline = self._began + self._limit
 
     def step(self, agent: Agent) -> bool | None:
-        """Keep the first iteration apart, and look at the clock."""
+        """Record the first iteration separately, and check the time limit."""
         if not self._first.iterations:
             self._add(agent, self._first)
             self._first.iterations = 1
@@ -69,11 +69,11 @@ class Watch(Callback):
         return False
 
     def finish(self, agent: Agent) -> None:
-        """Add what this call of `learn` took."""
+        """Add the time of this call of `learn`."""
         self._add(agent, self._others)
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
-        """What was done before the error counts too."""
+        """Add the time before the error."""
         self._add(agent, self._others)
 
     def _mark(self, agent: Agent, before: dict[str, float]) -> None:
@@ -95,9 +95,10 @@ def watch_training(
     *,
     again: bool = True,
 ) -> Training:
-    """Train for so many steps or, with `seconds`, by the clock, where a training that is over sooner begins `again`.
+    """Train for `total_steps` or, with `seconds`, until a time limit; returns the measurements.
 
-    So schedules run as they do in a training of `total_steps`. Ctrl-C ends it; what was seen until then is given back.
+    With `again`, a training that finishes before the limit starts again. Schedules therefore run as in a training of
+    `total_steps`. Ctrl-C stops training; the measurements until then are returned.
     """
     watch, others = Watch(seconds), list(callbacks)
     try:

@@ -1,1 +1,1 @@
-"""What people see of a run: in a terminal, as Markdown, as a page; key figures and what to do next."""
+"""Reports of a run: terminal, Markdown and HTML, with key figures and recommendations."""

@@ -1,4 +1,4 @@
-"""What could not be measured here, such as a GPU that is not there, and what there was no time for."""
+"""Benchmarks that could not be measured, such as without a GPU, or that did not fit into the time limit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NO_TIME = "no time at a glance"
 
 
 def is_absent(result: Result) -> bool:
-    """Whether nothing was measured although nothing went wrong."""
+    """Return whether nothing was measured although nothing failed."""
     return not result.error and not result.interrupted and not any(one.samples for one in result.contestants)
 
 
 def absences(results: Iterable[Result]) -> dict[str, list[str]]:
-    """The names of those benchmarks by the reason that they give."""
+    """Map the reasons of unmeasured benchmarks to the benchmarks' names."""
     found: dict[str, list[str]] = {}
     for result in filter(is_absent, results):
         reasons = dict.fromkeys(one.unavailable for one in result.contestants if one.unavailable)
@@ -24,7 +24,7 @@ def absences(results: Iterable[Result]) -> dict[str, list[str]]:
 
 
 def missing(report: Report) -> dict[str, list[str]]:
-    """Everything that was not measured by its reason: benchmarks, contestants of the others, and what was left out."""
+    """Map reasons to everything not measured: benchmarks, implementations of other benchmarks, and those left out."""
     found = absences(report.results)
     for result in report.results:
         for one in () if is_absent(result) else result.contestants:

@@ -1,6 +1,6 @@
-"""The documents of a run: all tables in one file and the speeds in another, which cannot tell two truths.
+"""Documents of a run: all tables in one file and the table of speeds in another, kept consistent.
 
-Where a run has written both, each names the other one, and neither is written without it from then on.
+If one run has written both, each file names the other, and neither is written without the other from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOGETHER = re.compile(r"<!-- of the same run as (.+) -->")
 
 
 def check_documents(machine: Machine, tables: Path | None, table: Path | None) -> None:
-    """Refuse files whose markers are not clear, and one of two that belong together."""
+    """Raise if a file's markers are ambiguous, or if only one of two linked files is given."""
     for path, other, option, (begin, end), title in (
         (tables, table, "--speeds", markdown.place(machine), markdown.TITLE),
         (table, tables, "--markdown", speeds.place(machine)[:2], speeds.TITLE),
@@ -33,7 +33,7 @@ def check_documents(machine: Machine, tables: Path | None, table: Path | None) -
 
 
 def write_documents(report: Report, tables: Path | None, table: Path | None) -> str:
-    """Write what was given; returns why something stays as it was."""
+    """Write the given files; returns the reason if a file is left unchanged."""
     if table is not None and not speeds.measured_speeds(report):
         stay = f"{table} stays as it was" if tables is None else f"{table} and {tables} stay as they were"
         return f"nothing of its table was measured: {stay}"

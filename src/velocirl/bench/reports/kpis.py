@@ -1,4 +1,4 @@
-"""Key figures: what a user notices, each with a target and a level from which it is alarming."""
+"""Key figures: metrics that a user notices, each with a target and an alert level."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Status = Literal["met", "short", "alert", "not measured"]
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark that tells a key figure, and which of its contestants: patterns such as `ppo_*` and `*cold*`."""
+    """Benchmark that provides a key figure, and patterns of its implementations such as `ppo_*` and `*cold*`."""
 
     benchmark: str
     contestant: str = "*"
-    worst: bool = False  # of those contestants, rather than the first
+    worst: bool = False  # the worst matching implementation, rather than the first
 
 
 @dataclass(frozen=True)
 class Indicator:
-    """A key figure. The first source that was measured counts; a rate is turned into seconds where they are asked."""
+    """Key figure. The first measured source counts; a rate is converted to seconds if its unit is seconds."""
 
     name: str
     what: str
@@ -38,7 +38,7 @@ class Indicator:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a report says of a key figure."""
+    """Value of a key figure in a report."""
 
     indicator: Indicator
     status: Status
@@ -48,21 +48,21 @@ class Reading:
 
     @property
     def says_target(self) -> str:
-        """The target for a table: < 1.00 ms."""
+        """Target for a table: < 1.00 ms."""
         return f"{'>' if self.indicator.unit.more_is_better else '<'} {self.indicator.unit.say(self.indicator.target)}"
 
     @property
     def says_alert(self) -> str:
-        """The alarming level for a table: > 5.00 ms."""
+        """Alert level for a table: > 5.00 ms."""
         return f"{'<' if self.indicator.unit.more_is_better else '>'} {self.indicator.unit.say(self.indicator.alert)}"
 
     @property
     def says_measured(self) -> str:
-        """The figure for a table."""
+        """Value for a table."""
         return self.indicator.unit.say(self.estimate.median) if self.estimate else "not measured"
 
 
-# A plant comes first, where it was measured: that is what a step, a decision and an episode cost where they matter.
+# Plants come first, if measured: they are the environments where the cost of a step, decision or episode matters.
 INDICATORS = (
     Indicator(
         "Environment step", "one call of step", SECONDS, 1e-3, 5e-3, [Source("plant_step"), Source("single_step")]
@@ -118,7 +118,7 @@ INDICATORS = (
 
 
 def readings(report: Report, indicators: Sequence[Indicator] = INDICATORS) -> list[Reading]:
-    """Every key figure, measured or not."""
+    """Read every key figure from a report, measured or not."""
     return [_read(report, indicator) for indicator in indicators]
 
 
@@ -142,7 +142,7 @@ def _median(reading: Reading) -> float:
 
 
 def _figure(result: Result, one: Measured, unit: Unit) -> Estimate | None:
-    """A contestant's figure in the unit of the indicator, where it can be said in that."""
+    """Return an implementation's value in the indicator's unit; None if it is not convertible."""
     found = one.estimate
     if found is None or one.peer or not all(map(math.isfinite, (found.median, found.low, found.high))):
         return None
@@ -156,7 +156,7 @@ def _figure(result: Result, one: Measured, unit: Unit) -> Estimate | None:
 
 
 def judge(found: Estimate, indicator: Indicator) -> Status:
-    """Met where the whole interval is, alarming where all of it is; what lies between falls short."""
+    """Classify: met if the whole interval meets the target, alert if it is all beyond the alert level, else short."""
     sign = 1.0 if indicator.unit.more_is_better else -1.0
     best, worst = max(sign * found.low, sign * found.high), min(sign * found.low, sign * found.high)
     if worst > sign * indicator.target:

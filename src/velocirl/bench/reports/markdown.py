@@ -1,4 +1,4 @@
-"""A run as a section of a Markdown file, beside what people wrote there."""
+"""Report of a run as a section of a Markdown file that may hold other text."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 GPU_BEGIN, GPU_END = "<!-- gpu-bench:begin -->", "<!-- gpu-bench:end -->"
-OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # of a tag or a comment
+OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # start of a tag or a comment
 TITLE = "Benchmarks"
 
 
 def place(machine: Machine) -> tuple[str, str]:
-    """The markers of the section that a run on this machine writes: with a GPU, one of its own."""
+    """Return the markers of the section for this machine: machines with a GPU have their own section."""
     return (GPU_BEGIN, GPU_END) if machine.gpu else (BEGIN, END)
 
 
 def write_section(path: Path, report: Report, together: str = "") -> None:
-    """Put the report between the markers of the file; all that stands outside them stays as it is.
+    """Write the report between the markers of the file; everything outside them is unchanged.
 
-    `together` goes before it: it names another file that the same run has written.
+    `together` precedes it: a comment that names another file written by the same run.
     """
     begin, end = place(report.machine)
     text = with_section(read_marked(path, begin, end, TITLE), begin, end, f"{together}\n{section(report)}")
@@ -38,7 +38,7 @@ def write_section(path: Path, report: Report, together: str = "") -> None:
 
 
 def section(report: Report) -> str:
-    """The whole run: where and how it was measured, key figures, all targets, each benchmark, what to do next."""
+    """Format the whole run: circumstances, key figures, all targets, each benchmark, recommendations."""
     lines = ["## Measured by `velocirl bench`", "", *_circumstances(report)]
     lines += ["", "### Key figures", "", *_key_figures(report), "", "### Targets", "", *_targets(report)]
     for result in report.results:
@@ -122,7 +122,7 @@ def _benchmark(report: Report, result: Result) -> list[str]:
 
 
 def _contestants(report: Report, result: Result) -> list[str]:
-    """Efficiencies where workers are compared by their number, and shares of the machine's limit where it is known."""
+    """Format implementations, with efficiencies if compared by workers and fractions of the limit if known."""
     shares = [share_in(result, one, report.peaks) for one in result.contestants]
     efficiencies = [say_efficiency(result, one) for one in result.contestants]
     limited, scaled = any(shares), any(efficiencies)
@@ -145,12 +145,12 @@ def _warned(warnings: Iterable[str]) -> list[str]:
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], alignments: str) -> list[str]:
-    """The lines of a table; a column is aligned to the left or, by an r, to the right."""
+    """Format the lines of a table; `alignments` has one letter per column, r for right-aligned."""
     marks = ["---:" if alignment == "r" else "---" for alignment in alignments]
     written = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in (headings, marks, *written)]
 
 
 def one_line(text: str) -> str:
-    """Text in one line that starts no HTML: no comment of a file of somebody else's ends this section."""
+    """Return the text in one line that cannot open an HTML tag: no foreign comment can end this section."""
     return OPENING.sub("&lt;", " ".join(text.split()))

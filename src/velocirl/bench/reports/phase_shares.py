@@ -1,4 +1,4 @@
-"""Where the time of a training benchmark went, as its result carries it: entries such as `phase:rollout/policy`."""
+"""Time fractions of training phases, from metadata entries of a result such as `phase:rollout/policy`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from velocirl.bench.results import Result
 from velocirl.monitor.phases import ORDER, is_top, shares
 
 PREFIX = "phase:"
-LEAST, MOST = 1e-12, 1e12  # seconds, or whatever they are given in; what is less than the least is nothing
+LEAST, MOST = 1e-12, 1e12  # seconds, or any other unit; less than the minimum counts as nothing
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the time that has no parts of its own, or what the parts of a phase leave."""
+    """Time fraction of a phase without subphases, or the remainder of a phase not covered by its subphases."""
 
     path: str
     share: float
-    rest: bool = False  # of a phase whose parts are told too
+    rest: bool = False  # of a phase whose subphases are listed too
 
 
 def phases_of(result: Result) -> dict[str, float]:
-    """The share of all time by path; empty where a result does not tell, or not of anything positive."""
+    """Return the fraction of all time by path; empty if a result has none, or none above zero."""
     told = {
         key.removeprefix(PREFIX): float(value)
         for key, value in result.metadata.items()
@@ -31,7 +31,7 @@ def phases_of(result: Result) -> dict[str, float]:
 
 
 def segments(phases: dict[str, float]) -> list[Segment]:
-    """All the time, cut into what is not told in parts; in the order in which training goes."""
+    """Split all time into the finest known phases, in the order of training."""
     known = [path for path in ORDER if path in phases]
     found = []
     for top in filter(is_top, [*known, *(path for path in phases if path not in ORDER)]):

@@ -1,4 +1,4 @@
-"""What to do next, derived from a report: no line without the measurement behind it."""
+"""Recommendations derived from a report, each with the measurement it is based on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from velocirl.bench.results import MISSED, Measured, Report, Result
 from velocirl.bench.statistics import NOISY_FROM, Estimate
 
 Weight = Literal["act", "try", "know"]
-WEIGHTS: tuple[Weight, ...] = ("act", "try", "know")  # the most pressing first
+WEIGHTS: tuple[Weight, ...] = ("act", "try", "know")  # most urgent first
 THREADS = re.compile(r"(?P<who>.*?)(?P<count>\d{1,4}) threads?")
-SLOWER, FASTER = 0.97, 1.03  # times as fast: nearer to 1 than this, it is not worth a word
+SLOWER, FASTER = 0.97, 1.03  # ratios between these are too close to 1 to mention
 COLD, WARM = "cold", "warm"
-FAR = 0.25  # of the machine's limit, below which it is worth saying
-POOR = 0.6  # of the speed that so many threads could have at most
+FAR = 0.25  # fraction of the machine's limit below which a recommendation is made
+POOR = 0.6  # fraction of the ideal speedup of N threads
 MOST_NAMES = 6
-KEEP_CACHE = 1.5  # times as long without the compiled functions of an earlier process
+KEEP_CACHE = 1.5  # ratio of start-up times without and with functions compiled by an earlier process
 
 REMEDIES = {
     "arithmetic": "Give {name} more rows at a time (num_envs, minibatch_size): it is far from the limit of arithmetic",
@@ -35,7 +35,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Something to do, what speaks for it, and how pressing it is."""
+    """Recommended action, its evidence, and its urgency."""
 
     text: str
     measurement: str
@@ -43,7 +43,7 @@ class Recommendation:
 
 
 def recommend(report: Report, changes: Sequence[Change] = ()) -> list[Recommendation]:
-    """Everything that the figures of a report, and their changes since a baseline, suggest; the most pressing first."""
+    """Derive all recommendations from a report and its changes since a baseline, most urgent first."""
     found = [*_regressions(changes), *_key_figures(report), *_noise(report)]
     for result in report.results:
         for rule in (_threads, _peers, _cache):
@@ -54,7 +54,7 @@ def recommend(report: Report, changes: Sequence[Change] = ()) -> list[Recommenda
 
 
 def _merged(found: list[Recommendation]) -> list[Recommendation]:
-    """The same advice once, with all that speaks for it."""
+    """Merge equal recommendations and join their evidence."""
     same: dict[tuple[str, Weight], list[str]] = {}
     for one in found:
         same.setdefault((one.text, one.weight), []).append(one.measurement)
@@ -101,7 +101,7 @@ def _noisy(report: Report) -> list[Result]:
 
 
 def _missed(report: Report) -> Iterator[Recommendation]:
-    """Targets of benchmarks, beside what key figures and peers say already."""
+    """Recommend on missed targets that key figures and peer ratios do not cover already."""
     told = {reading.benchmark for reading in readings(report) if reading.status in ("alert", "short")}
     for result in report.results:
         behind = {f"{rivalry.ours} / {rivalry.theirs}" for rivalry in rivalries(result) if rivalry.ratio.high < SLOWER}
@@ -119,7 +119,7 @@ def _missed(report: Report) -> Iterator[Recommendation]:
 
 
 def _threads(result: Result) -> Iterator[Recommendation]:
-    """More threads beside one of the same contestant."""
+    """Compare several threads with one thread of the same implementation."""
     found = [(THREADS.fullmatch(one.name), one) for one in _ours(result)]
     counted = [(match["who"].rstrip(" ,"), int(match["count"]), one) for match, one in found if match]
     for who, count, one in counted:
@@ -143,7 +143,7 @@ def _peers(result: Result) -> Iterator[Recommendation]:
 
 
 def _cache(result: Result) -> Iterator[Recommendation]:
-    """Cold beside warm starts."""
+    """Compare cold with warm starts."""
     cold = next((one for one in _ours(result) if COLD in one.name), None)
     warm = next((one for one in _ours(result) if WARM in one.name), None)
     times = times_as_good(result, warm, cold) if cold is not None and warm is not None else None
@@ -176,7 +176,7 @@ def _phases(report: Report, result: Result) -> Iterator[Recommendation]:
 
 
 def _limits(report: Report) -> Iterator[Recommendation]:
-    """The contestant of each kind of limit that stays farthest below it."""
+    """Find the implementation furthest below each kind of limit."""
     farthest: dict[str, tuple[float, Result, Measured]] = {}
     for result in report.results:
         for one in _ours(result):

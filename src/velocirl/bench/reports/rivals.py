@@ -1,4 +1,4 @@
-"""How ours stand to those of others: the pairs that a benchmark compares, as ratios above 1 where ours are better."""
+"""Ratios to peer libraries: the pairs that a benchmark compares, above 1 if velocirl is better."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from velocirl.bench.judging import figures
 from velocirl.bench.results import Measured, Result
 from velocirl.bench.statistics import Estimate, estimate
 
-MOST = 1e150  # of larger figures, and of ones over them, a ratio may be more than a number can be
+MOST = 1e150  # ratios of larger values, or of values below its inverse, may overflow
 
 
 @dataclass(frozen=True)
 class Rivalry:
-    """One of ours beside one of somebody else's."""
+    """Pair of an own and a third-party implementation."""
 
     benchmark: str
     ours: str
@@ -23,7 +23,7 @@ class Rivalry:
 
 
 def times_as_good(result: Result, of: Measured, to: Measured) -> Estimate | None:
-    """How many times as good one contestant is as another, taken in every round; of positive figures only."""
+    """Compute how many times as good `of` is as `to`, in every round; None unless all values are positive."""
     sane = all(1.0 / MOST < sample < MOST for sample in (*of.samples, *to.samples))
     if not of.samples or len(of.samples) != len(to.samples) or not sane:
         return None
@@ -31,7 +31,7 @@ def times_as_good(result: Result, of: Measured, to: Measured) -> Estimate | None
 
 
 def rivalries(result: Result) -> list[Rivalry]:
-    """The pairs whose ratio is claimed; a peer that no claim names stands beside the first of ours."""
+    """Return the pairs with a claimed ratio; a peer without a claim is paired with our first implementation."""
     ours = [one for one in result.contestants if not one.peer and one.samples]
     peers = [one for one in result.contestants if one.peer and one.samples]
     claimed = {finding.statement for finding in result.findings}

@@ -1,4 +1,4 @@
-"""Where contestants stand under the machine's two limits: arithmetic and memory."""
+"""Positions of implementations below the machine's two limits: arithmetic and memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velocirl.bench.results import Measured, Report, Result
 
 @dataclass(frozen=True)
 class Point:
-    """One contestant: its operations for each byte, how many of them it did in a second, and the limits above it."""
+    """Implementation in the roofline: operations per byte, operations per second, and the limits above it."""
 
     benchmark: str
     contestant: str
@@ -23,7 +23,7 @@ class Point:
 
 
 def units_per_second(result: Result, one: Measured) -> float | None:
-    """How many units of work a contestant did in a second, by its median."""
+    """Compute the median units of work per second."""
     middle = median(one.samples) if one.samples else 0.0
     if not 1e-300 < middle < 1e300:
         return None
@@ -31,7 +31,7 @@ def units_per_second(result: Result, one: Measured) -> float | None:
 
 
 def share_in(result: Result, one: Measured, peaks: Peaks | None) -> Share | None:
-    """How near to the machine's limit a contestant came, where its cost and the limit are known."""
+    """Return the fraction of the machine's limit that an implementation reached; None if cost or limit are unknown."""
     per_second = units_per_second(result, one)
     if peaks is None or one.cost is None or per_second is None:
         return None
@@ -40,7 +40,7 @@ def share_in(result: Result, one: Measured, peaks: Peaks | None) -> Share | None
 
 
 def points(report: Report) -> list[Point]:
-    """Our contestants whose arithmetic and traffic are both known."""
+    """Return our implementations with known arithmetic and known memory traffic."""
     found = []
     for result in report.results:
         for one in result.contestants:

@@ -1,7 +1,7 @@
-"""The tables of speeds in README.md, written from one run: each figure beside its peers, with its command.
+"""Speed tables in README.md, written from one run: each value with its peers and its command.
 
-The figures of the cores and those of a GPU stand in tables of their own, since they come from different machines: a run
-writes that of its machine, and the other stays as it is.
+CPU and GPU values have separate tables, since they come from different machines. A run writes the table of its own
+machine; the other one is unchanged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TITLE = "Speeds"
 
 @dataclass(frozen=True)
 class Speed:
-    """A row: a benchmark, which of its contestants is told, and which others stand beside it; names are patterns."""
+    """Table row: a benchmark, the implementation it shows, and those it is compared with; names are patterns."""
 
     what: str
     benchmark: str
-    contestant: str = "velocirl*"  # of several, the best
-    beside: str = ""  # of ours, told as ratios; peers always are
-    also: str = ""  # of ours, told as they are
+    contestant: str = "velocirl*"  # the best, if several match
+    beside: str = ""  # our implementations shown as ratios; peers always are
+    also: str = ""  # our implementations shown as values
 
 
 ON_CORES = (
@@ -69,15 +69,15 @@ ON_GPU = (
 
 
 def place(machine: Machine) -> tuple[str, str, Sequence[Speed]]:
-    """The markers of the table that a run on this machine writes, and what stands in it."""
+    """Return the markers and the rows of the table that a run on this machine writes."""
     name, rows = ("gpu-speeds", ON_GPU) if machine.gpu else ("speeds", ON_CORES)
     return f"<!-- {name}:begin -->", f"<!-- {name}:end -->", rows
 
 
 def write_speeds(path: Path, report: Report, together: str = "") -> bool:
-    """Put the table of this machine into the file; says whether anything that stands in it was measured.
+    """Write this machine's table into the file; returns whether any of its rows was measured.
 
-    `together` goes before it: it names another file that the same run has written.
+    `together` precedes it: a comment that names another file written by the same run.
     """
     begin, end, _ = place(report.machine)
     lines = measured_speeds(report)
@@ -89,7 +89,7 @@ def write_speeds(path: Path, report: Report, together: str = "") -> bool:
 
 
 def measured_speeds(report: Report) -> list[tuple[str, str, str, str]]:
-    """The rows of this machine's table that were measured."""
+    """Return the measured rows of this machine's table."""
     return [line for speed in place(report.machine)[2] if (line := _row(report, speed)) is not None]
 
 
@@ -108,7 +108,7 @@ def _circumstances(report: Report) -> str:
 
 
 def _row(report: Report, speed: Speed) -> tuple[str, str, str, str] | None:
-    """What is said of one speed, where it was measured."""
+    """Format the row of a speed; None if it was not measured."""
     result = next((result for result in report.results if result.name == speed.benchmark), None)
     told = None if result is None else _told(result, speed)
     if result is None or told is None:
@@ -124,7 +124,7 @@ def _row(report: Report, speed: Speed) -> tuple[str, str, str, str] | None:
 
 
 def _told(result: Result, speed: Speed) -> Measured | None:
-    """The contestant of ours that is meant; of several, the best."""
+    """Return our implementation that matches; the best, if several do."""
     sign = 1.0 if result.unit.more_is_better else -1.0
     meant = [one for one in result.contestants if not one.peer and fnmatchcase(one.name, speed.contestant)]
     figures = [(sign * one.estimate.median, one) for one in meant if one.estimate is not None]

@@ -1,4 +1,4 @@
-"""A run as a person sees it in a terminal: progress while it goes, a table when a benchmark is done."""
+"""Terminal display of a run: progress while it runs, and a table after each benchmark."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ COLORS = {MET: "green", MISSED: "red", UNDECIDED: "yellow", NOT_MEASURED: "dim"}
 
 
 class TerminalWatcher:
-    """Shows how a run goes; without a terminal, a line when a benchmark begins and its table when it is done."""
+    """Progress display of a run; without a terminal, prints a line before and a table after each benchmark."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
         self._total = total
         self._begun = 0
         self._began = time.perf_counter()
-        self._done: list[float] = []  # seconds of each
+        self._done: list[float] = []  # seconds of each benchmark
         self._peaks: Peaks | None = None
         self._progress = Progress(
             SpinnerColumn(),
@@ -55,7 +55,7 @@ class TerminalWatcher:
         self._progress.stop()
 
     def remembering(self, measure: Callable[[], Peaks]) -> Callable[[], Peaks]:
-        """Measure the machine's limits as `measure` does, and show the results that follow beside them."""
+        """Wrap `measure`, which measures the machine's limits, so that later results are shown with them."""
 
         def peaks() -> Peaks:
             self._progress.update(self._task, description="the machine's limits")
@@ -65,7 +65,7 @@ class TerminalWatcher:
         return peaks
 
     def begin(self, benchmark: Benchmark) -> None:
-        """Name the benchmark that begins."""
+        """Show the name of the benchmark that begins."""
         self._begun += 1
         self._began = time.perf_counter()
         place = f"{self._begun}/{self._total}" if self._begun <= self._total else "again"
@@ -74,11 +74,11 @@ class TerminalWatcher:
             self._console.print(f"measuring {place} {benchmark.title}", markup=False)
 
     def advance(self, share: float) -> None:
-        """Move the bar."""
+        """Advance the progress bar."""
         self._progress.update(self._task, completed=share, left=self._left())
 
     def finish(self, result: Result) -> None:
-        """Show what was measured."""
+        """Show the result."""
         self._done.append(result.seconds)
         show_result(self._console, result, self._peaks)
 
@@ -88,7 +88,7 @@ class TerminalWatcher:
 
 
 def seconds_left(done: Sequence[float], following: int, elapsed: float) -> float | None:
-    """How long the rest will take if it is like what is done: the present benchmark, and those that follow it."""
+    """Estimate the remaining seconds from the mean so far: the current benchmark and the `following` ones."""
     if not done or following < 0:
         return None
     each = sum(done) / len(done)
@@ -96,7 +96,7 @@ def seconds_left(done: Sequence[float], following: int, elapsed: float) -> float
 
 
 def say_duration(seconds: float) -> str:
-    """Seconds as one says them: 40 s, 3 min, 1 h 20 min."""
+    """Format a duration: 40 s, 3 min, 1 h 20 min."""
     minutes = round(seconds / 60.0)
     if seconds < 90.0:
         return f"{seconds:.0f} s"
@@ -104,7 +104,7 @@ def say_duration(seconds: float) -> str:
 
 
 def show_machine(console: Console, machine: Machine) -> None:
-    """What the figures were taken on, in two lines."""
+    """Print the machine and the versions in two lines."""
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     gpu = f", {machine.gpu}" if machine.gpu else ""
@@ -115,7 +115,7 @@ def show_machine(console: Console, machine: Machine) -> None:
 
 
 def show_result(console: Console, result: Result, peaks: Peaks | None = None) -> None:
-    """The table of one benchmark, what was claimed, how noisy it was, and what ended it early."""
+    """Print one benchmark's table, claims, noise warnings, and the reason if it ended early."""
     if console.is_terminal:
         console.print(result.title, style="bold", markup=False)
     reasons = list(dict.fromkeys(one.unavailable for one in result.contestants))
@@ -165,8 +165,8 @@ def _show_findings(console: Console, result: Result) -> None:
 
 
 def show_summary(console: Console, report: Report) -> None:
-    """How many targets were met, the key figures, what is missing, and what to do next."""
-    # Every command that shows a table imports this file; only here are these needed.
+    """Print how many targets were met, the key figures, what is missing, and recommendations."""
+    # Every command that prints a table imports this file; only this function needs these.
     from velocirl.bench.reports.terminal_summary import show_advice, show_gaps, show_key_figures
 
     show_key_figures(console, report)
@@ -179,20 +179,20 @@ def show_summary(console: Console, report: Report) -> None:
 
 
 def new_table(console: Console) -> Table:
-    """A table for people in a terminal, plain columns for programs elsewhere."""
+    """Create a table: styled in a terminal, plain columns elsewhere."""
     if console.is_terminal:
         return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
 
 def colored(verdict: str) -> str:
-    """A verdict in its colour, as rich's markup."""
+    """Return a verdict in its color, as rich's markup."""
     color = COLORS.get(verdict, "dim")
     return f"[{color}]{escape(verdict)}[/{color}]" if verdict else ""
 
 
 def show_error(console: Console, text: str) -> None:
-    """An error in one line; in a terminal it ends where the line does."""
+    """Print an error in one line, truncated to the width of a terminal."""
     if console.is_terminal:
         console.print(text, style="red", markup=False, no_wrap=True, overflow="ellipsis")
     else:
@@ -200,6 +200,6 @@ def show_error(console: Console, text: str) -> None:
 
 
 def show_warnings(console: Console, warnings: Sequence[str]) -> None:
-    """A line for each."""
+    """Print one line per warning."""
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False)

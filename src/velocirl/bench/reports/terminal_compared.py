@@ -1,4 +1,4 @@
-"""What became of every figure since a baseline, as a person sees it in a terminal."""
+"""Terminal display of all changes since a baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {"failure": "worse, fails", "warning": "worse", "none": "as before"}
 
 
 def show_compared(console: Console, compared: Compared, name: str) -> None:
-    """A table of what changed, and how much stayed as it was."""
+    """Print a table of changed values, and the number of unchanged ones."""
     console.print(f"beside the baseline {name}", style="bold", markup=False)
     if compared.other_machine:
         console.print(

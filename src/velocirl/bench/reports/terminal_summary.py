@@ -1,4 +1,4 @@
-"""The end of a run in a terminal: key figures, what was not measured, failures, and what to do next."""
+"""Terminal summary of a run: key figures, missing measurements, failures and recommendations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ADVICE = 5
 
 
 def show_key_figures(console: Console, report: Report) -> None:
-    """A row for each that was measured, and the names of the others; nothing where none was."""
+    """Print measured key figures as rows and the names of the others; nothing if none was measured."""
     found = [reading for reading in readings(report) if reading.estimate is not None]
     if not found:
         return
@@ -36,7 +36,7 @@ def show_key_figures(console: Console, report: Report) -> None:
 
 
 def show_gaps(console: Console, report: Report) -> None:
-    """What is missing: benchmarks that could not be measured here, that raised, or that nobody waited for."""
+    """Print what is missing: benchmarks not measurable here, failed, or left out for lack of time."""
     for reason, names in absences(report.results).items():
         console.print(f"not measured here: {', '.join(names)} ({reason})", style="dim", markup=False)
     if report.left_out:
@@ -51,7 +51,7 @@ def show_gaps(console: Console, report: Report) -> None:
 
 
 def show_advice(console: Console, report: Report) -> None:
-    """The most pressing of what the figures suggest."""
+    """Print the most urgent recommendations."""
     found = recommend(report)
     for one in found[:MOST_ADVICE]:
         console.print(

@@ -1,1 +1,1 @@
-"""The benchmarks themselves, by category; every module here is found by itself."""
+"""Benchmarks by category; every module here is discovered automatically."""

@@ -1,1 +1,1 @@
-"""Which settings train fastest on this machine without learning worse."""
+"""Search for the settings that train fastest on this machine without learning worse."""

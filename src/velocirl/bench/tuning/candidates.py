@@ -1,4 +1,4 @@
-"""The settings that are tried: every shape of learning, with every way to run it here."""
+"""Candidates: every shape of learning with every way to run it on this machine."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ BOUND_TO_DEVICE = {
     "precision",
     "compile",
     "overlap",
-}  # settings that hold on one device, maybe not on another
+}  # settings that may be valid on one device only
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings beside those of the reference."""
+    """Settings of a candidate, as differences from the reference."""
 
-    learning: Mapping[str, Any] = field(default_factory=dict)  # what differs and may change what is learnt
-    running: Mapping[str, Any] = field(default_factory=dict)  # what differs and cannot: where it is computed
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # where it is computed, whether that differs or not
-    distance: float = 0.0  # how far `learning` leads away from the reference
+    learning: Mapping[str, Any] = field(default_factory=dict)  # differences that may affect learning
+    running: Mapping[str, Any] = field(default_factory=dict)  # differences that cannot affect it: where training runs
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # where training runs, different or not
+    distance: float = 0.0  # of `learning` from the reference
 
     @property
     def name(self) -> str:
-        """What differs, as one would write it."""
+        """Differences from the reference, as `name=value`."""
         changes = {**self.learning, **self.running}
         return " ".join(f"{name}={_word(value)}" for name, value in changes.items()) or REFERENCE
 
     @property
     def shape(self) -> str:
-        """What differs and may change what is learnt."""
+        """Differences that may affect learning, as `name=value`."""
         return Candidate(self.learning).name
 
     @property
     def is_reference(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not self.learning and not self.running
 
     @property
     def is_neutral(self) -> bool:
-        """Whether only that differs which cannot change what is learnt."""
+        """True if no difference can affect learning."""
         return not self.learning
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What to give to an agent so that it is this one."""
+        """Settings for an agent."""
         return {**self.fixed, **self.learning, **self.running}
 
 
 def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, cores: int) -> list[Candidate]:
-    """The reference first, then what is near to it, then the rest; what is in `fixed` is never changed.
+    """Return the candidates: the reference first, then the others by distance from it.
 
-    Without `total_steps`, nothing that could change what is learnt.
+    Settings in `fixed` are never changed. Without `total_steps`, no candidate may affect learning.
     """
     names = set(fixed)
     shapes: list[Changes] = [{}]
@@ -69,7 +69,7 @@ def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, 
     found = []
     for shape, place in product(shapes, _places(agent, names, cores)):
         copies = shape.get("num_envs", getattr(agent.config, "num_envs", 1))
-        # No thread or worker without a copy of its own: it would be another name for what is there already.
+        # Threads or workers without an environment of their own would only duplicate another candidate.
         if max(place.get("threads") or 1, place.get("workers") or 1) > copies and place != now:
             continue
         if shape.get("collectors") and place.get("workers"):  # both are processes that step environments
@@ -82,13 +82,13 @@ def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, 
 
 
 def _place(agent: Agent) -> Changes:
-    """Where an agent computes; for one with a table that is a part of how it learns."""
+    """Return where an agent computes; empty for tabular agents, for which it is part of learning."""
     names = () if hasattr(agent.config, "storage") else ("threads", "device", "workers")
     return {name: getattr(agent.config, name) for name in names if hasattr(agent.config, name)}
 
 
 def _places(agent: Agent, fixed: set[str], cores: int) -> list[Changes]:
-    """Where it could compute as well."""
+    """Return the places where the agent could compute, its own first."""
     now = _place(agent)
     if not now:
         return [{}]
@@ -103,7 +103,7 @@ def _places(agent: Agent, fixed: set[str], cores: int) -> list[Changes]:
         workers += [0, *(count for count in doublings(cores) if count > 1)]
     found = [now]
     for device, count, processes in product(devices, threads, workers):
-        # On a GPU the threads of the CPU do next to nothing.
+        # On a GPU, CPU threads have almost no effect.
         place = {"threads": now["threads"] if device == "cuda" else count, "device": device, "workers": processes}
         if place not in found:
             found.append(place)

@@ -1,4 +1,4 @@
-"""Which candidate to take: none that learns worse than the reference, and of the rest the one that is there soonest."""
+"""Choice of a candidate: the soonest to reach the quality among those that learn no worse than the reference."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from velocirl.bench.tuning.trials import Trial
 
 ACCEPTED, WORSE, UNCLEAR, UNTRIED, IS_REFERENCE = "accepted", "worse", "unclear", "not trained", "reference"
 SAME, AS_WELL = "learns the same by design", "learns as well"
-FAR = 0.5  # of what the reference learns: who falls so far behind its worst seed needs no further one
+FAR = 0.5  # of the reference's gain: a candidate that far below the reference's worst seed gets no further seeds
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of a candidate."""
+    """Verdict on one candidate."""
 
     state: str
     reason: str
-    difference: Estimate | None = None  # its return less the reference's
-    seconds: float | None = None  # that are to be expected until the quality is reached
-    gain: Estimate | None = None  # how many times as fast as the reference it is there
+    difference: Estimate | None = None  # its return minus the reference's
+    seconds: float | None = None  # expected time to the quality
+    gain: Estimate | None = None  # speedup over the reference in time to the quality
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate to take, and why."""
+    """The chosen candidate, with the reason and all verdicts."""
 
     name: str
     reason: str
@@ -37,10 +37,10 @@ class Choice:
 
 
 def choose(rows: Sequence[Measured], goal: Goal | None) -> Choice:
-    """Judge every candidate and take the one that is soonest at the quality, by the cautious end of its interval.
+    """Judge every candidate and choose the soonest at the quality, by the lower bound of its speedup.
 
-    Without a goal, only what cannot have changed learning is taken, and for its speed. Of equals, the nearest to the
-    reference.
+    Without a goal, only candidates that cannot affect learning are eligible, and their speed decides. Ties go to the
+    candidate nearest to the reference.
     """
     reference = next(row for row in rows if row.candidate.is_reference)
     verdicts = {row.name: judge(row, reference, goal) for row in rows}
@@ -63,7 +63,7 @@ def choose(rows: Sequence[Measured], goal: Goal | None) -> Choice:
 
 
 def judge(row: Measured, reference: Measured, goal: Goal | None) -> Verdict:
-    """What to think of one candidate."""
+    """Return the verdict on one candidate."""
     if row.failure:
         return Verdict(WORSE, row.failure)
     seconds = None if goal is None else expected_seconds(row, goal.quality)
@@ -90,12 +90,12 @@ def judge(row: Measured, reference: Measured, goal: Goal | None) -> Verdict:
 
 
 def falls_far_behind(trial: Trial, reference: Measured, goal: Goal) -> bool:
-    """Whether one training is so bad that no further ones could make up for it."""
+    """Return whether one training is so bad that further seeds could not compensate for it."""
     return trial.final < min(reference.finals) - FAR * goal.gain
 
 
 def _said(learns: str, gain: Estimate | None) -> str:
-    """How a candidate learns and, where it is not to be taken for all that, why."""
+    """Describe how a candidate learns and, if it is not faster, why it is not chosen."""
     if gain is None or gain.low > 1.0:
         return learns
     return f"{learns}, but slower" if gain.high < 1.0 else f"{learns}, not faster beyond noise"

@@ -1,4 +1,4 @@
-"""All that a tuning found, as plain values for JSON."""
+"""Complete tuning results as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velocirl.training.settings.config import as_plain
 def document_of(
     tuner: Tuner, choice: Choice | None, environment: str, algorithm: str, machine: Machine, *, partial: bool
 ) -> dict[str, Any]:
-    """Everything, raw samples included; `partial` where it was interrupted."""
+    """Return all results, including raw samples; `partial` marks an interrupted tuning."""
     plan, goal = tuner.plan, tuner.goal
     return {
         "environment": environment,
@@ -68,5 +68,5 @@ def _estimate(found: Estimate | None) -> dict[str, float | None] | None:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no word for a policy that got stuck."""
+    """Replace a non-finite value, such as the return of a stuck policy, by None: JSON has no representation for it."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What is usually advised for small and large machines, beside what was measured on this one."""
+"""Common advice for small and large machines, compared with measurements on this machine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SMALL_GPU, LARGE_GPU, FEW_CORES = 8 * GIGABYTE, 24 * GIGABYTE, 8
 
 
 class Rig(NamedTuple):
-    """What advice depends on of this machine."""
+    """Properties of this machine that the advice depends on."""
 
     cores: int
-    gpu_bytes: int | None  # None: there is no GPU
+    gpu_bytes: int | None  # None: no GPU
 
     @property
     def gpu(self) -> str:
-        """The memory of its GPU in words."""
+        """GPU memory as text."""
         return "no GPU" if self.gpu_bytes is None else f"{self.gpu_bytes / GIGABYTE:.0f} GiB"
 
 
 class Case(NamedTuple):
-    """A kind of machine, and whether this is one."""
+    """Kind of machine, with a test whether this machine is one."""
 
     name: str
     figure: Callable[[Rig], str]
@@ -34,16 +34,19 @@ class Case(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What is advised there, and which candidates follow it: those that change a setting, to less, to more or so."""
+    """Advice for a kind of machine.
+
+    Candidates follow it if they decrease (-1), increase (1) or change (0) `setting`.
+    """
 
     case: Case
     says: str
     setting: str
     direction: int = 0
-    here: str = "not tried"  # what is the case where no candidate follows it
+    here: str = "not tried"  # shown if no candidate follows it
 
     def is_followed_by(self, changes: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
-        """Whether changes of a reference's settings are of that kind."""
+        """Return whether changes of the reference's settings follow this advice."""
         if self.setting not in changes:
             return False
         return self.direction == 0 or (changes[self.setting] - reference[self.setting]) * self.direction > 0
@@ -66,13 +69,13 @@ HEADINGS = ("hardware", "this machine", "advised there", "applies", "tried here"
 
 
 def rig_of(machine: Machine) -> Rig:
-    """What is known of this machine."""
+    """Return the relevant properties of this machine."""
     said = output_of("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits").split("\n")[0].strip()
     return Rig(machine.cores, int(said) * 2**20 if machine.gpu and said.isdigit() else None)
 
 
 def advice_rows(rig: Rig, rows: Sequence[Measured], reference: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Each piece of advice, with the fastest candidate that follows it and its speed beside the reference's."""
+    """Return a table row per advice: the fastest candidate that follows it, and its speedup over the reference."""
     first = next((row for row in rows if row.candidate.is_reference), None)
     table = []
     for one in ADVICE:

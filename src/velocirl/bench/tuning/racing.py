@@ -1,4 +1,4 @@
-"""Training the fastest candidates beside the reference, seed by seed, until it is clear which of them learn as well."""
+"""Training of the fastest candidates and the reference, seed by seed, until it is clear which learn as well."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from velocirl.bench.tuning.evidence import Goal, Measured, goal_of
 from velocirl.bench.tuning.trials import Trial
 from velocirl.bench.tuning.watching import Deadline, Watcher
 
-FASTER_FROM = 0.7  # of the speed that the reference has where it runs best: slower ones would have to learn much faster
+FASTER_FROM = 0.7  # of the reference's best speed: slower candidates would have to learn much faster
 MOST_CONTESTANTS = 12
-FEWEST_TO_TELL = 2  # seeds of the reference, before anybody is far behind it: one alone may have been lucky
-LEARNING_SHARE = 0.6  # of the budget, at least; before it, speed is measured
+FEWEST_TO_TELL = 2  # reference seeds before a candidate can count as far behind: a single seed may be lucky
+LEARNING_SHARE = 0.6  # of the budget, at least; the time before is for measuring speed
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """With which seeds everybody is trained: at least so many, and further ones while there is time."""
+    """Seeds of every candidate's trainings: `least` from `first` on, and up to `most` while time remains."""
 
     first: int
     least: int
     most: int
 
 
-# A candidate, from scratch, with a seed; once it has this return, nobody needs to look at it until the end.
+# Trains a candidate from scratch with a seed; once it reaches the given return, it is evaluated only at the end.
 Train = Callable[[Candidate, int, float], Trial]
 
 
 def contestants(rows: Sequence[Measured]) -> list[Measured]:
-    """Who is worth being trained: of each shape what runs fastest, unless it is slower than the reference runs at best.
+    """Return the candidates worth training: the fastest of each shape, unless far slower than the reference's best.
 
-    Those come first that are faster than all which are nearer to the reference: they gain most for what they risk.
+    Candidates that are faster than all nearer to the reference come first: they gain the most for their risk.
     """
     seen = [row for row in rows if row.rate > 0.0 and not row.failure]
     best: dict[str, Measured] = {}
@@ -59,7 +59,7 @@ def contestants(rows: Sequence[Measured]) -> list[Measured]:
 
 
 def enough(seconds: float, seeds: Seeds) -> float:
-    """A budget in which the reference and one other can be trained, where one training takes so many seconds."""
+    """Return a budget that suffices to train the reference and one other candidate; a training takes `seconds`."""
     return math.ceil(1.2 * 2 * seeds.least * seconds / LEARNING_SHARE)
 
 
@@ -72,7 +72,10 @@ def race(
     deadline: Deadline,
     watcher: Watcher,
 ) -> tuple[Goal | None, str]:
-    """Train everybody, and give back the goal; without one, or where somebody was left out, a line that says why."""
+    """Train the reference and the candidates; returns the goal and a message.
+
+    The message gives the reason if there is no goal, or if some candidates were not trained.
+    """
     course = _Course(reference, train, deadline, watcher, seeds)
     course.run(reference, 0)
     if course.cost * (2 * seeds.least - 1) > deadline.left:
@@ -80,7 +83,7 @@ def race(
         hint = f"--budget {enough(course.cost, seeds):.0f} would do, or fewer --steps"
         return None, f"{said}: only what cannot change learning was tuned ({hint})"
     active: list[Measured] = []
-    for row in others:  # as long as there is time for all of their seeds
+    for row in others:  # while time suffices for all their seeds
         if active and course.cost * (1 + (seeds.least - 1) * (len(active) + 2)) > deadline.left:
             break
         course.run(row, 0)
@@ -106,7 +109,7 @@ def race(
 
 
 class _Course:
-    """Runs trainings, and knows what they cost."""
+    """Runner of trainings that tracks their cost."""
 
     def __init__(self, reference: Measured, train: Train, deadline: Deadline, watcher: Watcher, seeds: Seeds) -> None:
         self._reference, self._train, self._deadline, self._watcher = reference, train, deadline, watcher
@@ -115,7 +118,7 @@ class _Course:
 
     @property
     def cost(self) -> float:
-        """The seconds that a training takes, with its evaluations."""
+        """Mean seconds of a training, including its evaluations."""
         return self._spent / self._count
 
     def run(self, row: Measured, place: int) -> None:
@@ -135,7 +138,7 @@ class _Course:
 
 
 def _goes_on(row: Measured, reference: Measured, goal: Goal, *, enough: bool) -> bool:
-    """Whether further seeds of a candidate could tell anything."""
+    """Return whether further seeds could change a candidate's verdict; sets `failure` if it fell far behind."""
     if row.failure:
         return False
     if len(reference.trials) >= FEWEST_TO_TELL and not row.candidate.is_neutral:

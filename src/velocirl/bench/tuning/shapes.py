@@ -1,4 +1,4 @@
-"""Settings that may change what is learnt, and are worth trying for speed: each a step away from those of an agent."""
+"""Settings that may affect learning and are worth trying for speed: each a step away from an agent's settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from velocirl.training.settings.config import as_plain, build_config
 from velocirl.training.settings.device_choice import no_cuda
 
 Changes = dict[str, Any]
-POWERS = range(-1, 7)  # num_envs is halved, and doubled up to 64 times
-FEWEST_ITERATIONS = 10  # of a training: with fewer, a policy has hardly been looked at before it is over
+POWERS = range(-1, 7)  # num_envs is halved, or multiplied by up to 64
+FEWEST_ITERATIONS = 10  # of a training: fewer would end before the policy is evaluated often enough
 SHORTEST_HORIZON = 8  # unless the agent's own is shorter
 MOST_BYTES = 2**28  # of the observations of a rollout
-GPU_COPIES = 65_536  # of a tabular agent, with which a GPU is busy
+GPU_COPIES = 65_536  # environments of a tabular agent that keep a GPU busy
 
 
 def shapes_of(agent: Agent, total_steps: int, cores: int) -> list[Changes]:
-    """What to change in an agent's settings, each change once, none that its configuration would refuse."""
+    """Return the distinct changes of an agent's settings that its configuration accepts."""
     config = agent.config
     if hasattr(config, "horizon"):
         wanted = _on_policy(config, total_steps, _bytes_of(agent.source.observation_space))
@@ -45,7 +45,7 @@ def shapes_of(agent: Agent, total_steps: int, cores: int) -> list[Changes]:
 
 
 def distance(config: Any, changes: Mapping[str, Any]) -> float:
-    """How far changes lead away from a configuration: the doublings in them, and 1 for what is no number."""
+    """Return the distance of changes from a configuration: their doublings, plus 1 per non-numeric setting."""
     total = 0.0
     for name, value in changes.items():
         before = getattr(config, name)
@@ -55,14 +55,14 @@ def distance(config: Any, changes: Mapping[str, Any]) -> float:
 
 
 def doublings(most: int) -> list[int]:
-    """1, 2, 4, ... and `most` itself."""
+    """Return 1, 2, 4, ... up to `most`, and `most` itself."""
     return sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})
 
 
 def _on_policy(config: Any, total_steps: int, observation_bytes: int) -> Iterator[Changes]:
-    """More copies with as many minibatches, with as large ones, and with as large a rollout; other minibatches."""
+    """Yield numbers of environments at equal minibatch count, minibatch size or rollout size; other minibatch sizes."""
     most = max(min(total_steps // FEWEST_ITERATIONS, MOST_BYTES // observation_bytes), config.batch)
-    whole = config.num_minibatches == 1  # a minibatch is the rollout, however large that is
+    whole = config.num_minibatches == 1  # the minibatch is the rollout, at any size
     even = config.batch % config.minibatch_size == 0
     for power in POWERS:
         num_envs, size = _scaled(config.num_envs, power), _scaled(config.minibatch_size, power)
@@ -93,7 +93,7 @@ def _on_policy(config: Any, total_steps: int, observation_bytes: int) -> Iterato
 
 
 def _off_policy(config: Any, total_steps: int) -> Iterator[Changes]:
-    """More copies, and fewer and longer rounds of updates, with as many updates for a step; other batches."""
+    """Yield numbers of environments, also with longer, rarer rounds at equal updates per step; other batch sizes."""
     for power in POWERS:
         copies = _scaled(config.num_envs, power)
         if copies is None or copies * FEWEST_ITERATIONS > min(total_steps, config.buffer_size):
@@ -102,7 +102,7 @@ def _off_policy(config: Any, total_steps: int) -> Iterator[Changes]:
         if power > 0:
             rounds = {name: getattr(config, name) * 2**power for name in ("train_every", "gradient_steps")}
             yield {"num_envs": copies, **rounds}
-    for power in (1, 2, 3):  # as many transitions drawn for a step, in fewer and larger updates
+    for power in (1, 2, 3):  # as many sampled transitions per step, in fewer and larger updates
         larger = {"batch_size": config.batch_size * 2**power, "train_every": config.train_every * 2**power}
         yield larger
         yield {"num_envs": config.num_envs * 2**power, **larger}
@@ -112,7 +112,7 @@ def _off_policy(config: Any, total_steps: int) -> Iterator[Changes]:
 
 
 def _tabular(agent: Agent, total_steps: int, cores: int) -> Iterator[Changes]:
-    """More copies, on one core, on several or on a GPU."""
+    """Yield numbers of environments on one core, on several cores or on a GPU."""
     config, native = agent.config, agent.source.native is not None
     for power in POWERS:
         copies = _scaled(config.num_envs, power)
@@ -131,7 +131,7 @@ def _tabular(agent: Agent, total_steps: int, cores: int) -> Iterator[Changes]:
 
 
 def _scaled(value: int, power: int) -> int | None:
-    """A number doubled or halved so often; None where it cannot be halved."""
+    """Multiply a number by `2**power`; None if the result is not an integer."""
     factor = 2 ** abs(power)
     if power >= 0:
         return value * factor
@@ -139,7 +139,7 @@ def _scaled(value: int, power: int) -> int | None:
 
 
 def _bytes_of(space: Space[Any]) -> int:
-    """The memory that one observation takes, as an agent keeps it."""
+    """Return the bytes of one observation as an agent stores it."""
     shape, dtype = raw_space(space)
     return max(math.prod(shape) * np.dtype(dtype).itemsize, 1)
 
@@ -153,6 +153,6 @@ def _is_possible(config: Any, plain: Mapping[str, Any], changes: Mapping[str, An
 
 
 def without(changes: Iterable[Changes], fixed: Iterable[str]) -> list[Changes]:
-    """The changes that leave alone what a person has decided."""
+    """Return the changes that leave the user's fixed settings alone."""
     names = set(fixed)
     return [one for one in changes if names.isdisjoint(one)]

@@ -1,4 +1,4 @@
-"""How fast candidates train: all of them at a glance, then those that are still of interest in turns."""
+"""Training speed of candidates: a quick pass over all, then samples in turns of the promising ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from velocirl.bench.tuning.evidence import Measured
 from velocirl.bench.tuning.watching import Deadline, Watcher
 from velocirl.training.agent import Agent
 
-Make = Callable[[Candidate], Agent]  # a new agent with a candidate's settings
+Make = Callable[[Candidate], Agent]  # creates an agent with a candidate's settings
 GLANCE_SECONDS = 0.06
 SAMPLE_SECONDS = 0.1
-LEAST_STEPS, MOST_STEPS = 1024, 2**20  # of one call; of an algorithm without rollouts
-COLLECTED_ROUNDS = 32  # of one call with collectors, which are ahead of the learner in the middle of it only
-# While only speed is measured: a memory as large as that, and learning that starts as soon as there is enough to draw.
+LEAST_STEPS, MOST_STEPS = 1024, 2**20  # per call, for algorithms without rollouts
+COLLECTED_ROUNDS = 32  # per call with collectors, which are ahead of the learner only in the middle of a call
+# While only speed is measured: a limited replay buffer, and learning that starts once it can be sampled.
 MOST_MEMORY, LATEST_START = 100_000, 1000
 
 
 def glance(rows: Sequence[Measured], make: Make, total_steps: int | None, deadline: Deadline, watcher: Watcher) -> None:
-    """Steps per second, each from one short sample, and a second one where the first was good.
+    """Measure steps per second with one short sample each, and a second one for fast candidates.
 
-    Noise only ever slows, so the better sample counts. First come the ways to run the reference, then every shape where
-    the reference ran best, then where it ran second best, and so on until half of the time is used.
+    Noise only slows, so the better sample counts. First come the ways to run the reference. Every shape follows where
+    the reference ran fastest, then where it ran second fastest, and so on until half of the time is used.
     """
     neutral = [row for row in rows if row.candidate.is_neutral]
     _look(neutral, make, total_steps, deadline, watcher)
@@ -52,12 +52,12 @@ def _look(rows: Sequence[Measured], make: Make, total_steps: int | None, deadlin
 
 
 def _rank(running: Mapping[str, Any], ranked: Sequence[Mapping[str, Any]]) -> int:
-    """The place of a way to run among those that were tried; after them, where it was not."""
+    """Return a way's rank among the measured ways to run; unmeasured ones come last."""
     return ranked.index(running) if running in ranked else len(ranked)
 
 
 def worth_another_look(rows: Sequence[Measured]) -> list[Measured]:
-    """The faster half, the fastest of each shape, and the reference; the fastest first."""
+    """Return the faster half, the fastest of each shape, and the reference; the fastest first."""
     seen = sorted((row for row in rows if row.glance is not None), key=lambda row: -row.rate)
     half = len(seen) // 2
     shapes: set[str] = set()
@@ -72,7 +72,7 @@ def worth_another_look(rows: Sequence[Measured]) -> list[Measured]:
 def in_turns(
     finalists: Sequence[Measured], make: Make, total_steps: int | None, deadline: Deadline, watcher: Watcher
 ) -> None:
-    """Samples of steps per second, taken in rounds in which every finalist has its turn."""
+    """Sample steps per second in rounds, in which every finalist has its turn."""
     with ExitStack() as stack:
         samplers = {}
         for row in finalists:
@@ -91,26 +91,26 @@ def in_turns(
 
 
 class _Kept(Timed):
-    """A sampler whose samples are kept as they come, so that an interrupt does not lose them."""
+    """Sampler that stores its samples immediately, so that an interrupt does not lose them."""
 
     def __init__(self, call: Callable[[], object], samples: list[float], amount: int) -> None:
         super().__init__(call, amount=amount)
         self._samples = samples
 
     def sample(self) -> float:
-        """One more sample."""
+        """Take and store one more sample."""
         self._samples.append(super().sample())
         return self._samples[-1]
 
 
 def for_speed(config: Any) -> dict[str, Any]:
-    """Settings that stand in for those of a configuration while only speed is measured."""
+    """Return settings that replace the configuration's while only speed is measured."""
     limits = {"buffer_size": MOST_MEMORY, "learning_starts": max(LATEST_START, getattr(config, "batch_size", 0))}
     return {name: min(getattr(config, name), most) for name, most in limits.items() if hasattr(config, name)}
 
 
 def let_go(agent: Agent) -> None:
-    """Give back what an agent holds: processes, and the memory of a GPU."""
+    """Release an agent's processes and GPU memory."""
     close = getattr(getattr(agent, "_learner", None), "close", None)
     if close is not None:
         close()
@@ -120,7 +120,7 @@ def let_go(agent: Agent) -> None:
 
 
 def _once(agent: Agent, total_steps: int | None) -> float:
-    """Steps per second in one short sample."""
+    """Return the steps per second of one short sample."""
     try:
         call, amount = _warmed(agent, total_steps)
         calls, start = 0, time.perf_counter()
@@ -133,7 +133,7 @@ def _once(agent: Agent, total_steps: int | None) -> float:
 
 
 def _warmed(agent: Agent, total_steps: int | None) -> tuple[Callable[[], object], int]:
-    """A call that trains an agent a little further, already made once, and the steps that it takes."""
+    """Return a call that continues an agent's training, already made once, and its number of steps."""
     config = agent.config
     if hasattr(config, "horizon"):
         steps = config.batch
@@ -142,7 +142,7 @@ def _warmed(agent: Agent, total_steps: int | None) -> tuple[Callable[[], object]
         if config.collectors is not None:
             steps = max(steps, COLLECTED_ROUNDS * config.num_envs)
     else:
-        steps = min(total_steps or LEAST_STEPS, MOST_STEPS)  # a short call has fewer exchanges between threads
+        steps = min(total_steps or LEAST_STEPS, MOST_STEPS)  # short calls would have fewer syncs between threads
     agent.learn(steps + getattr(config, "learning_starts", 0))
     before = agent.steps
     agent.learn(steps)

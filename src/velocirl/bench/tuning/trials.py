@@ -1,4 +1,4 @@
-"""One training from scratch, and how good its policy was at which second."""
+"""One training from scratch, with the policy's quality over time."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import evaluate
 
-EVALUATIONS = 20  # of a training, at equal distances as far as its iterations allow
-EPISODES, HOST_EPISODES = 100, 20  # of an evaluation: of a compiled environment, and of one in Python
-EVALUATION_SEED = 0  # the same episodes for everybody
-LONGEST = 50_000  # steps of an evaluation, after which a policy has got stuck
+EVALUATIONS = 20  # per training, evenly spaced as far as its iterations allow
+EPISODES, HOST_EPISODES = 100, 20  # per evaluation: of a compiled environment, of one in Python
+EVALUATION_SEED = 0  # the same episodes for every candidate
+LONGEST = 50_000  # steps of an evaluation; beyond, a policy counts as stuck
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one training."""
+    """Result of one training."""
 
     seed: int
-    untrained: float  # the mean return before it began
-    returns: tuple[float, ...]  # the mean return at each evaluation; the last one is that of the end
-    seconds: tuple[float, ...]  # of training until then; evaluating is not counted
+    untrained: float  # mean return before training
+    returns: tuple[float, ...]  # mean return at each evaluation; the last one is after training
+    seconds: tuple[float, ...]  # of training until each evaluation, without evaluations
     steps: tuple[int, ...]
 
     @property
     def final(self) -> float:
-        """The mean return at the end."""
+        """Mean return after training."""
         return self.returns[-1]
 
     def steps_to(self, quality: float) -> int | None:
-        """The steps after which a mean return was first reached; None where it never was."""
+        """Return the steps after which the mean return first reached `quality`; None if it never did."""
         return next((at for at, found in zip(self.steps, self.returns, strict=True) if found >= quality), None)
 
 
 class StuckError(RuntimeError):
-    """A policy whose episodes do not end."""
+    """Error for a policy whose episodes do not end."""
 
 
 def run_trial(
     agent: Agent, total_steps: int, enough: float = math.inf, attend: Callable[[], object] = lambda: None
 ) -> Trial:
-    """Train an agent from scratch; once its return is `enough`, it is looked at again only at the end.
+    """Train an agent from scratch; once its return is `enough`, it is evaluated again only at the end.
 
-    `attend` is called before the training begins, and may raise.
+    `attend` is called before training begins, and may raise.
     """
     agent.prepare()
     untrained = score(agent)
@@ -58,7 +58,7 @@ def run_trial(
 
 
 def score(agent: Agent) -> float:
-    """The mean return of a policy without chance; minus infinity where its episodes do not end."""
+    """Return the mean return of the deterministic policy; minus infinity if its episodes do not end."""
     episodes = HOST_EPISODES if agent.source.native is None else EPISODES
     try:
         return evaluate(_Watched(agent), episodes=episodes, seed=EVALUATION_SEED).mean_return
@@ -67,7 +67,7 @@ def score(agent: Agent) -> float:
 
 
 class _Watched:
-    """A model that gives up where an environment without a time limit would let it play for ever."""
+    """Model that raises `StuckError` where an environment without a time limit would let it play forever."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -82,7 +82,7 @@ class _Watched:
 
 
 class _Curve(Callback):
-    """Evaluates now and then, with the clock stopped."""
+    """Callback that evaluates at intervals, with the clock stopped."""
 
     def __init__(self, total_steps: int, enough: float) -> None:
         self._enough = enough
@@ -94,17 +94,17 @@ class _Curve(Callback):
         self.steps: list[int] = []
 
     def start(self, agent: Agent) -> None:  # noqa: ARG002
-        """Start the clock: what had to be compiled is compiled."""
+        """Start the clock, after compilation."""
         self._resumed = time.perf_counter()
 
     def step(self, agent: Agent) -> None:
-        """Evaluate where it is time."""
+        """Evaluate if an evaluation is due."""
         if agent.steps >= self._next and max(self.returns, default=-math.inf) < self._enough:
             self._next = agent.steps - agent.steps % self._every + self._every
             self._look(agent)
 
     def finish(self, agent: Agent) -> None:
-        """Evaluate what was learnt in the end, unless that was done just now."""
+        """Evaluate the final policy, unless it was just evaluated."""
         if not self.steps or self.steps[-1] != agent.steps:
             self._look(agent)
 

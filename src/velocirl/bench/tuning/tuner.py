@@ -1,4 +1,4 @@
-"""Tuning from beginning to end: who is there, how fast they are, how well the fastest learn, and who is taken."""
+"""Complete tuning run: candidates, their speed, the learning of the fastest, and the choice."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Agent
 
 NEUTRAL_FINALISTS = 3  # ways to run the reference itself that are measured in turns
-FEWEST_FINALISTS, TURN_SECONDS = 5, 0.8  # measured in turns, however short time is; what one of them takes at least
-LEAST_SEEDS, MOST_SEEDS = 3, 10  # unless it is said how many
-Build = Callable[[Mapping[str, Any]], Agent]  # an agent with these settings, above an environment's preset
+FEWEST_FINALISTS, TURN_SECONDS = 5, 0.8  # least number measured in turns, however short the time; least time for one
+LEAST_SEEDS, MOST_SEEDS = 3, 10  # unless `seeds` is set
+Build = Callable[[Mapping[str, Any]], Agent]  # creates an agent; the settings override the preset
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for."""
+    """Tuning request."""
 
     given: Mapping[str, Any]  # settings that are not tuned
-    total_steps: int | None  # of a training; None: nobody knows what would be enough
+    total_steps: int | None  # of a training; None: unknown how many suffice
     budget: float = 60.0  # seconds, without compiling
     seeds: int | None = None
-    tolerance: float = 0.02  # of what the reference learns
+    tolerance: float = 0.02  # as a fraction of the reference's gain
 
     @property
     def all_seeds(self) -> Seeds:
-        """The seeds of the trainings."""
+        """Seeds of the trainings."""
         least, most = (LEAST_SEEDS, MOST_SEEDS) if self.seeds is None else (self.seeds, self.seeds)
         return Seeds(self.given.get("seed") or 0, least, most)
 
 
 class Tuner:
-    """Measures; all that is known at any moment can be read from it, so that an interrupt loses nothing."""
+    """Tuning run; its results can be read at any time, so that an interrupt loses nothing."""
 
     def __init__(self, build: Build, plan: Plan, watcher: Watcher) -> None:
         self._build, self.plan, self._signals = build, plan, StopSignals()
@@ -49,12 +49,12 @@ class Tuner:
         self.rows: list[Measured] = []
         self.goal: Goal | None = None
         self.notes: list[str] = []
-        self.reference_config: Any = None  # of the reference, once it was made
-        self._limits: dict[str, Any] = {}  # settings that stand in for others while only speed is measured
+        self.reference_config: Any = None  # set once the reference was created
+        self._limits: dict[str, Any] = {}  # limits of settings while only speed is measured
 
     @property
     def reference(self) -> Measured:
-        """What everything is compared with."""
+        """Baseline of all comparisons."""
         return self.rows[0]
 
     def run(self) -> Choice:
@@ -72,7 +72,7 @@ class Tuner:
         return self.choice()
 
     def _measure(self, trained: int | None) -> None:
-        """Speed, and then learning."""
+        """Measure speed, then learning."""
         plan, deadline = self.plan, Deadline(self.plan.budget)
         self._watcher.begin("speed")
         if trained is not None and not self._has_time(deadline):
@@ -85,16 +85,16 @@ class Tuner:
             self._measure_learning(trained, Deadline(max(plan.budget - deadline.used, 0.5 * plan.budget)))
 
     def choice(self) -> Choice:
-        """Whom to take by what is known now."""
+        """Choose a candidate from the measurements so far."""
         return choose(self.rows, self.goal)
 
     def catch_up(self) -> None:
-        """After an interrupt: judge by the trainings that were done, where they are enough for it."""
+        """After an interrupt, set the goal if enough trainings are complete."""
         if self.goal is None and self.rows and len(self.reference.trials) >= self.plan.all_seeds.least:
             self.goal = goal_of(self.reference, self.plan.tolerance)
 
     def chosen_agent(self, choice: Choice) -> Agent:
-        """A new agent with the settings that were chosen."""
+        """Create an agent with the chosen settings."""
         row = next(row for row in self.rows if row.name == choice.name)
         return self._make(row.candidate, seed=self.plan.given.get("seed"))
 
@@ -102,7 +102,7 @@ class Tuner:
         return self._build({**self.plan.given, **candidate.settings, **more})
 
     def _prepare(self) -> Agent:
-        """The reference, compiled, with what evaluates it."""
+        """Create the reference, and compile it and its evaluation."""
         self._watcher.begin("compiling")
         agent = self._build({**self.plan.given, "seed": self.plan.all_seeds.first})
         agent.prepare()
@@ -111,7 +111,7 @@ class Tuner:
         return agent
 
     def _prepare_others(self, candidates: Iterable[Candidate]) -> None:
-        """Compile what the others need, one for each kind of machine."""
+        """Compile the code of the other candidates, once for each combination of settings that changes it."""
         seen = set()
         for one in candidates:
             settings = one.settings
@@ -124,7 +124,7 @@ class Tuner:
                 let_go(agent)
 
     def _trained_steps(self, agent: Agent) -> int | None:
-        """The steps of a training, where one can be judged by them."""
+        """Return the steps of a training; None, with a note, if it is unknown how many suffice."""
         steps = self.plan.total_steps
         if steps is None:
             self.notes.append(
@@ -134,7 +134,7 @@ class Tuner:
         return steps
 
     def _has_time(self, deadline: Deadline) -> bool:
-        """Whether the reference and one other could be trained at all."""
+        """Return whether the budget suffices to train the reference and one other candidate; if not, add a note."""
         steps, seeds = self.plan.total_steps, self.plan.all_seeds
         assert steps is not None  # noqa: S101 - asked only then
         glance([self.reference], self._for_speed, steps, deadline, self._watcher)
@@ -159,7 +159,7 @@ class Tuner:
         in_turns(self._finalists(deadline), self._for_speed, steps, deadline, self._watcher)
 
     def _finalists(self, deadline: Deadline) -> list[Measured]:
-        """The reference, other ways to run it, and who is worth being trained, as far as there is time."""
+        """Return the reference, other ways to run it, and candidates worth training, as far as time permits."""
         neutral = [row for row in self.rows if row.candidate.is_neutral and row.glance is not None]
         neutral.sort(key=lambda row: -row.rate)
         found = [self.reference, *neutral[:NEUTRAL_FINALISTS], *contestants(self.rows)]

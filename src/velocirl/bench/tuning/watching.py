@@ -1,4 +1,4 @@
-"""Who is told how the tuning goes."""
+"""Progress reports and time limits of a tuning run."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from velocirl.runs.signals import StopSignals
 
 
 class Watcher(Protocol):
-    """Shows a person how far it is."""
+    """Progress display."""
 
     def begin(self, stage: str) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         ...
 
     def advance(self, share: float, detail: str = "") -> None:
-        """So much of the stage is done, and `detail` comes next."""
+        """Show the finished fraction of the stage; `detail` comes next."""
         ...
 
 
 class Attentive:
-    """Hands everything on to another watcher, and raises at these moments what a signal asked for in between.
+    """Watcher that forwards to another watcher, and raises pending signals at each call.
 
-    A signal that is raised wherever Python happens to be may be lost in a destructor.
+    A signal that is raised at an arbitrary point may be lost in a destructor.
     """
 
     def __init__(self, watcher: Watcher, signals: StopSignals) -> None:
         self._watcher, self._signals = watcher, signals
 
     def begin(self, stage: str) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         self._signals.raise_received()
         self._watcher.begin(stage)
 
     def advance(self, share: float, detail: str = "") -> None:
-        """So much of the stage is done."""
+        """Forward the finished fraction of the stage."""
         self._signals.raise_received()
         self._watcher.advance(share, detail)
 
 
 class Deadline:
-    """The seconds that a stage may take."""
+    """Time limit of a stage."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -49,15 +49,15 @@ class Deadline:
 
     @property
     def used(self) -> float:
-        """The seconds that are gone."""
+        """Elapsed seconds."""
         return time.perf_counter() - self._began
 
     @property
     def left(self) -> float:
-        """The seconds that are left; 0 once it is over."""
+        """Remaining seconds, at least 0."""
         return max(self.seconds - self.used, 0.0)
 
     @property
     def share(self) -> float:
-        """The share that is gone, at most 1."""
+        """Elapsed fraction, at most 1."""
         return min(self.used / self.seconds, 1.0)

@@ -1,4 +1,4 @@
-"""Ways to run a training that are worth trying for speed and may change what is learnt: one line for each setting."""
+"""Ways to run a training that are worth trying for speed and may affect learning: one line per setting."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 from velocirl.training.agent import Agent
 from velocirl.training.settings.collecting import check_collectors, check_rings
 
-LEAST_MEMORY = 16  # batches of an update that the smallest buffer holds
+LEAST_MEMORY = 16  # update batches in the smallest replay buffer
 COLLECTORS = 2, 4, 8
 
 
 @dataclass(frozen=True)
 class Way:
-    """A setting, the values that are tried in its stead, where that makes sense, and what else they need."""
+    """Setting with values to try instead, the condition for trying them, and further settings they need."""
 
     setting: str
-    values: Callable[[Any], list[Any]]  # of a configuration
+    values: Callable[[Any], list[Any]]  # given a configuration
     where: Callable[[Agent], bool]
-    needs: Callable[[Any, Any], dict[str, Any]] = lambda _, __: {}  # of a configuration and a value
+    needs: Callable[[Any, Any], dict[str, Any]] = lambda _, __: {}  # given a configuration and a value
 
 
 def on_gpu(agent: Agent) -> bool:
-    """Whether networks are on a GPU."""
+    """Return whether networks are on a GPU."""
     return getattr(agent.config, "device", None) == "cuda"
 
 
 def with_torch(agent: Agent) -> bool:
-    """Whether networks are torch's."""
+    """Return whether networks run in torch."""
     return on_gpu(agent) or not getattr(agent, "is_native", True)
 
 
 def can_overlap(agent: Agent) -> bool:
-    """Whether steps and updates may run at once: see `training.on_policy` and `training.off_policy`."""
+    """Return whether steps and updates may overlap: see `training.on_policy` and `training.off_policy`."""
     native = agent.source.native is not None
     if hasattr(agent.config, "horizon"):
         return on_gpu(agent) or not native
@@ -65,7 +65,7 @@ WAYS = (
         "collectors",
         lambda _: list(COLLECTORS),
         lambda agent: agent.source.native is None,
-        # Copies are shared out evenly; rollouts that collectors bring are corrected by V-trace.
+        # Collectors have equally many environments; V-trace corrects the policy lag of their rollouts.
         lambda config, value: {
             "num_envs": -(-config.num_envs // value) * value,
             **({"estimator": "vtrace"} if hasattr(config, "estimator") else {}),
@@ -75,7 +75,7 @@ WAYS = (
 
 
 def ways_of(agent: Agent) -> Iterator[dict[str, Any]]:
-    """What to change in an agent's settings, one way at a time."""
+    """Yield changes of an agent's settings, one way at a time."""
     config = agent.config
     for way in WAYS:
         if hasattr(config, way.setting) and way.where(agent):
@@ -86,7 +86,7 @@ def ways_of(agent: Agent) -> Iterator[dict[str, Any]]:
 
 
 def _holds_enough(settings: dict[str, Any]) -> bool:
-    """Whether a memory is not so small that it holds a few batches only."""
+    """Return whether the replay buffer holds more than a few batches."""
     if "buffer_size" not in settings:
         return True
     batch = settings["batch_size"] * settings["gradient_accumulation"]
@@ -94,7 +94,7 @@ def _holds_enough(settings: dict[str, Any]) -> bool:
 
 
 def _may_collect(agent: Agent, changes: dict[str, Any]) -> bool:
-    """Whether these collectors are not refused: the environment may be one that no other process can make."""
+    """Return whether the collectors are accepted: other processes may be unable to create the environment."""
     if "collectors" not in changes:
         return True
     try:

@@ -1,1 +1,1 @@
-"""Recorded experience: what a data set is, its file, and what is checked before one is believed."""
+"""Datasets of recorded experience: definition, file format, validation."""

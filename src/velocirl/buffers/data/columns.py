@@ -1,4 +1,4 @@
-"""The columns of a data set: their names, types and shapes, and what their values must be."""
+"""Columns of a dataset: names, types and shapes, and validation of their values."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from velocirl.engine.disk.safetensors_layout import NAMES
 
 Array = NDArray[Any]
 OBSERVATIONS, ACTIONS = "observations", "actions"
-STRETCH = 2**18  # rows that are looked at together: a data set may be larger than memory
+STRETCH = 2**18  # rows that are checked together: a dataset may be larger than memory
 
 
 class DatasetError(ValueError):
-    """Data that cannot be learnt from as they are; the message says what is wrong, and where."""
+    """Data that cannot be learned from as they are; the message names the fault and its position."""
 
 
 class Column(NamedTuple):
-    """What a column must be: its type, the shape of one row, and the part of a space that its values belong to."""
+    """Specification of a column: its type, the shape of one row, and the part of a space its values belong to."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 def columns_of(info: DatasetInfo) -> dict[str, Column]:
-    """The columns that data of these spaces and constraints have, all but the starts of episodes."""
+    """Return the columns of data with these spaces and constraints, except the starts of episodes."""
     found: dict[str, Column] = {}
     for kind, space in ((OBSERVATIONS, info.observation_space), (ACTIONS, info.action_space)):
         for part in parts_of(space):
@@ -47,17 +47,17 @@ def columns_of(info: DatasetInfo) -> dict[str, Column]:
 
 
 def column_name(kind: str, part: Part) -> str:
-    """The name of the column of a part of observations or actions: "observations", "observations/camera"."""
+    """Return the column name of a part of observations or actions: "observations", "observations/camera"."""
     return f"{kind}/{part.name}" if part.path else kind
 
 
 def is_observed(name: str) -> bool:
-    """Whether a column has one row more than an episode has steps."""
+    """Return whether a column has one row more than an episode has steps."""
     return name.partition("/")[0] == OBSERVATIONS
 
 
 class Nested:
-    """Columns of a kind as records have fields, for `as_given`."""
+    """Columns of one kind, with the interface of a record's fields for `as_given`."""
 
     def __init__(self, columns: Mapping[str, Array], kind: str) -> None:
         self._columns, self._kind = columns, kind
@@ -67,7 +67,7 @@ class Nested:
 
 
 def check_structure(info: DatasetInfo, columns: Mapping[str, Array]) -> None:
-    """Refuse columns of other names, types or lengths than the data say of themselves; looks at no values."""
+    """Raise DatasetError for columns of other names, types or lengths than `info` defines; values are not read."""
     wanted = columns_of(info)
     for name, array in columns.items():
         if array.dtype.hasobject:
@@ -90,7 +90,7 @@ def check_structure(info: DatasetInfo, columns: Mapping[str, Array]) -> None:
 
 
 def check_starts(columns: Mapping[str, Array]) -> None:
-    """Refuse episodes that are not one after the other: an index would lead from one into another."""
+    """Raise DatasetError unless episodes are consecutive: an index would lead from one into another."""
     starts, steps = columns["starts"], len(columns["rewards"])
     if starts[0] != 0 or starts[-1] != steps:
         raise DatasetError(f"starts goes from {starts[0]} to {starts[-1]}, and must go from 0 to {steps}, the steps")
@@ -103,7 +103,7 @@ def check_starts(columns: Mapping[str, Array]) -> None:
 
 
 def check_values(info: DatasetInfo, columns: Mapping[str, Array]) -> None:
-    """Refuse NaN and infinities, choices that there are not, and ends that are not those of episodes."""
+    """Raise DatasetError for non-finite values, invalid choices, and episode ends at wrong steps."""
     check_starts(columns)
     for name, column in columns_of(info).items():
         for first, rows in stretches(columns[name]):
@@ -112,7 +112,7 @@ def check_values(info: DatasetInfo, columns: Mapping[str, Array]) -> None:
 
 
 def stretches(array: Array) -> Iterator[tuple[int, Array]]:
-    """Parts of a column one after the other, with the number of their first row."""
+    """Iterate over consecutive parts of a column, each with the number of its first row."""
     for first in range(0, len(array), STRETCH):
         yield first, array[first : first + STRETCH]
 
@@ -134,14 +134,14 @@ def _check_rows(name: str, column: Column, rows: Array, first: int) -> None:
 
 
 def choices_of(space: Space[Any]) -> tuple[Array, Array]:
-    """The first and the last option of each choice of a space that has choices."""
+    """Return the first and the last option of each choice of a space that has choices."""
     start = np.asarray(getattr(space, "start", 0), np.int64)
     counts = np.asarray(getattr(space, "nvec", getattr(space, "n", 2) if not space.shape else 2), np.int64)
     return start, start + counts - 1
 
 
 def _check_ends(columns: Mapping[str, Array]) -> None:
-    """Every episode ends with its last step, by termination or truncation, and with no other."""
+    """Raise DatasetError unless every episode ends with its last step, by termination or truncation, and no other."""
     last = columns["starts"][1:] - 1
     ended = np.flatnonzero(columns["terminations"] | columns["truncations"])
     if np.array_equal(ended, last):

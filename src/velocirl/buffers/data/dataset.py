@@ -1,4 +1,4 @@
-"""A data set: episodes that somebody recorded, as columns in memory or mapped from a file."""
+"""Dataset: recorded episodes, as columns in memory or mapped from a file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.action_parts import as_given
 
 Array = NDArray[Any]
-BLOCK = 65536  # transitions that are given together
+BLOCK = 65536  # transitions per block
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """Steps one after the other, (rows, ...) each; of Dict and Tuple spaces, dicts and tuples of such arrays.
+    """Consecutive steps, (rows, ...) each; for Dict and Tuple spaces, dicts and tuples of such arrays.
 
-    `next_observations` are those of the same episode, the last one's being its final observation. The next action of
-    the last step of an episode does not exist: where `has_next` is false, `next_actions` is the action itself.
+    `next_observations` are of the same episode; its last one is its final observation. The last step of an episode has
+    no next action: where `has_next` is false, `next_actions` is the action itself.
     """
 
     observations: Any
@@ -55,13 +55,13 @@ class Transitions:
 class Dataset:
     """Recorded episodes, as columns: `velocirl.Dataset.load("reactor-medium.vds")`.
 
-    Observations have one row more than there are steps in each episode, as in Minari's layout; episode k has the steps
+    Observations have one row more than there are steps in each episode, as in Minari's layout. Episode k has the steps
     `starts[k]:starts[k + 1]`, and its observations begin at `starts[k] + k`. Actions are in the units of the plant.
-    A discount is cut by termination, never by truncation, and no pair of steps crosses an episode.
+    Termination sets the discount to 0, truncation never does. No pair of steps crosses an episode.
     """
 
     def __init__(self, info: DatasetInfo, columns: Mapping[str, Array], *, path: Path | None = None) -> None:
-        """Columns by name, as `Dataset.columns` has them; refused where they do not fit what `info` says."""
+        """Use columns by name, as in `Dataset.columns`. Raises DatasetError if they do not fit `info`."""
         self.info = info
         self.columns = {name: np.asarray(column) for name, column in columns.items()}
         self.path = path
@@ -69,14 +69,14 @@ class Dataset:
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode | Mapping[str, Any]], info: DatasetInfo) -> Dataset:
-        """The data set of some episodes; see `Episode`, or dicts of the same."""
+        """Create a dataset from episodes, or from dicts with the fields of `Episode`."""
         found = cls(info, columns_from(episodes, info))
         check_values(info, found.columns)
         return found
 
     @classmethod
     def concatenate(cls, datasets: Sequence[Dataset], **changed: Any) -> Dataset:
-        """One data set after the other; `changed` fields of the info count for more than those of the first."""
+        """Concatenate datasets; `changed` fields replace those of the first one's info."""
         if not datasets:
             raise ValueError("there is no data set to concatenate")
         first = datasets[0].info
@@ -95,9 +95,9 @@ class Dataset:
 
     @classmethod
     def load(cls, path: str | Path, *, check: bool = True) -> Dataset:
-        """Map the data set of a file. All of it is checked first, a chunk at a time, whatever its size.
+        """Load a dataset by mapping its file. All of it is checked first, chunk by chunk, whatever its size.
 
-        With `check=False` only its header is, which takes no time for a file that is known to be whole.
+        With `check=False` only its header is checked, which takes no time for a file that is known to be intact.
         """
         info, columns, checksum = read_columns(Path(path), check=check)
         try:
@@ -110,9 +110,9 @@ class Dataset:
         return found
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write it to one file, whole or not at all; any reader of safetensors opens it, too.
+        """Write the dataset to one file, whole or not at all; any reader of safetensors opens it, too.
 
-        Missing directories are made. A file that exists is replaced only with `overwrite=True`.
+        Missing directories are created. An existing file is replaced only with `overwrite=True`.
         """
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         require_place(Path(path), overwrite=overwrite)
@@ -121,17 +121,17 @@ class Dataset:
         return Path(path)
 
     def validate(self) -> None:
-        """Refuse values that cannot be learnt from, in one sentence that says what and where."""
+        """Raise DatasetError for values that cannot be learned from; its message names the value and its position."""
         check_structure(self.info, self.columns)
         check_values(self.info, self.columns)
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of all that it holds, the same as in its file."""
+        """SHA-256 of the whole dataset, the same as in its file."""
         return checksum_of(self.info, self._stored())
 
     def __len__(self) -> int:
-        """How many transitions there are."""
+        """Return the number of transitions."""
         return len(self.rewards)
 
     def __repr__(self) -> str:
@@ -140,58 +140,58 @@ class Dataset:
 
     @property
     def episodes(self) -> int:
-        """How many episodes there are."""
+        """Number of episodes."""
         return len(self.starts) - 1
 
     @property
     def observations(self) -> Any:
-        """(transitions + episodes, ...); a dict or tuple of such arrays where the space is one."""
+        """Observations (transitions + episodes, ...); a dict or tuple of such arrays if the space is one."""
         return self._given(OBSERVATIONS, self.columns)
 
     @property
     def actions(self) -> Any:
-        """(transitions, ...), in the units of the plant."""
+        """Actions (transitions, ...), in the units of the plant."""
         return self._given(ACTIONS, self.columns)
 
     @property
     def rewards(self) -> NDArray[np.float32]:
-        """(transitions,)."""
+        """Rewards (transitions,)."""
         return self.columns["rewards"]
 
     @property
     def costs(self) -> NDArray[np.float32]:
-        """(transitions, constraints)."""
+        """Costs (transitions, constraints)."""
         return self.columns["costs"]
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """(transitions,): whether a step ended its episode, so that nothing follows."""
+        """Whether each step terminated its episode, (transitions,)."""
         return self.columns["terminations"]
 
     @property
     def truncations(self) -> NDArray[np.bool_]:
-        """(transitions,): whether an episode was cut off after a step, though it would have gone on."""
+        """Whether each step was the last before its episode was truncated, (transitions,)."""
         return self.columns["truncations"]
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """(episodes + 1,): the first step of each episode, and the number of all steps."""
+        """First step of each episode, and the number of all steps, (episodes + 1,)."""
         return self.columns["starts"]
 
     def lengths(self) -> NDArray[np.int64]:
-        """The steps of each episode."""
+        """Return the number of steps of each episode."""
         return np.diff(self.starts)
 
     def returns(self) -> NDArray[np.float64]:
-        """The undiscounted return of each episode."""
+        """Return the undiscounted return of each episode."""
         return self._sums(self.rewards)
 
     def episode_costs(self) -> NDArray[np.float64]:
-        """What each episode cost, (episodes, constraints)."""
+        """Return the costs of each episode, (episodes, constraints)."""
         return self._sums(self.costs)
 
     def episode(self, number: int) -> Episode:
-        """One episode, as views of the columns."""
+        """Return one episode, as views of the columns."""
         if not -self.episodes <= number < self.episodes:
             raise IndexError(f"there is no episode {number}: the data set has {self.episodes}")
         number %= self.episodes
@@ -202,9 +202,9 @@ class Dataset:
         return Episode(self._given(OBSERVATIONS, cut), self._given(ACTIONS, cut), **rest)
 
     def transitions(self, block: int = BLOCK, *, first: int = 0, stop: int | None = None) -> Iterator[Transitions]:
-        """All steps in their order, in blocks of rows that a learner can take: memory is needed for one block only.
+        """Iterate over all steps in order, in blocks of rows; memory is needed for one block only.
 
-        Or the steps from number `first` on, up to `stop`.
+        `first` and `stop` select a range of steps.
         """
         if block < 1:
             raise ValueError(f"a block has at least one transition, got {block}")
@@ -217,7 +217,7 @@ class Dataset:
         number = np.searchsorted(self.starts, rows, "right") - 1
         has_next = rows + 1 < self.starts[number + 1]
         seen, following = rows + number, np.where(has_next, rows + 1, rows)
-        # Rows that lie side by side are copied once, and taken apart by index there.
+        # Slice contiguous rows once, and index within the slice.
         low = int(seen[0])
         near = {
             name: one[low : int(seen[-1]) + 2] if is_observed(name) else one[first : stop + 1]

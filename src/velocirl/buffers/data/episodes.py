@@ -1,4 +1,4 @@
-"""Episodes by themselves, and how they become columns."""
+"""Single episodes, and their conversion to columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from velocirl.buffers.data.info import DatasetInfo
 
 @dataclass(frozen=True)
 class Episode:
-    """What happened from a reset to an end: n steps, and n + 1 observations.
+    """Recorded episode: n steps, and n + 1 observations.
 
-    Of Dict and Tuple spaces, observations and actions are dicts and tuples of arrays. Without terminations and
-    truncations it counts as cut off at its end; without costs, nothing was violated.
+    For Dict and Tuple spaces, observations and actions are dicts and tuples of arrays. Without terminations and
+    truncations the episode counts as truncated at its end; without costs, no constraint was violated.
     """
 
     observations: Any  # (steps + 1, ...)
@@ -33,12 +33,12 @@ class Episode:
 
     @property
     def terminated(self) -> bool:
-        """Whether it ended by itself, rather than that it was cut off."""
+        """Whether the episode ended by termination rather than by truncation."""
         return bool(self.terminations is not None and len(self) and self.terminations[-1])
 
 
 def columns_from(episodes: Iterable[Episode | Mapping[str, Any]], info: DatasetInfo) -> dict[str, NDArray[Any]]:
-    """The columns of episodes one after the other; refused by number where one does not fit the spaces."""
+    """Return the columns of consecutive episodes. Raises DatasetError with the number of one that does not fit."""
     wanted = columns_of(info)
     parts: dict[str, list[NDArray[Any]]] = {
         name: [np.zeros((0, *one.shape), one.dtype)] for name, one in wanted.items()
@@ -62,7 +62,7 @@ def _episode(given: Mapping[str, Any], number: int) -> Episode:
 
 
 def _columns(episode: Episode, number: int, wanted: Mapping[str, Column]) -> dict[str, NDArray[Any]]:
-    """The columns of one episode, in the types of the spaces."""
+    """Return the columns of one episode, in the types of the spaces."""
     steps = len(episode)
     terminations = np.zeros(steps, np.bool_) if episode.terminations is None else np.asarray(episode.terminations)
     truncations = episode.truncations
@@ -92,7 +92,7 @@ def _columns(episode: Episode, number: int, wanted: Mapping[str, Column]) -> dic
 
 
 def _fitting(values: NDArray[Any], column: Column, rows: int, place: str) -> NDArray[Any]:
-    """Values in the type of their column; those that would not come out as the same numbers are refused."""
+    """Convert values to the type of their column. Raises DatasetError if integers or booleans would change."""
     shape = (rows, *column.shape)
     if values.dtype.hasobject or values.dtype.kind not in "biuf":
         raise DatasetError(f"{place} has values of the type {values.dtype}, and data are numbers")

@@ -1,7 +1,7 @@
-"""The file of a data set: columns in safetensors' layout, with a checksum for each chunk of their bytes.
+"""Dataset file: columns in safetensors' layout, with a checksum for each chunk of their bytes.
 
-Chunks are checked one by one, so that a file larger than memory is read, written and checked as any other. The header
-has the checksums of all chunks and one of itself, which therefore stands for all that the file holds.
+Chunks are checked one by one, so that files larger than memory can be read, written and checked. The header has the
+checksums of all chunks and its own checksum, which therefore covers the whole file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from velocirl.engine.targets.cores import available_cores
 FORMAT, VERSION = "velocirl data", "1"
 SUFFIX = ".vds"
 CHUNK = 2**24  # bytes
-NOTHING = "0" * 64  # in the place of a checksum that is yet to come
+NOTHING = "0" * 64  # placeholder of a checksum
 
 
 class Stored(NamedTuple):
-    """A column to write: its type and shape, and what gives its bytes piece by piece."""
+    """Column to write: its type and shape, and a function that yields its bytes in pieces."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
 
     @classmethod
     def of(cls, column: NDArray[Any]) -> Stored:
-        """That of an array."""
+        """Return the stored column of an array."""
         rows = max(CHUNK // max(column.dtype.itemsize * prod(column.shape[1:]), 1), 1)
 
         def pieces() -> Iterator[memoryview]:
@@ -51,11 +51,11 @@ class Stored(NamedTuple):
 
 
 def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored], *, overwrite: bool = False) -> str:
-    """Write a data set to a file, whole or not at all; gives its checksum."""
+    """Write a dataset to a file, whole or not at all. Returns its checksum."""
     require_place(path, overwrite=overwrite)
     header, digests = _Header(info, columns), _Digests()
     with written_whole(path) as file:
-        file.write(header.text(NOTHING * header.chunks, NOTHING))  # as long as it will be
+        file.write(header.text(NOTHING * header.chunks, NOTHING))  # of the final length
         for piece in header.pieces():
             digests.update(piece)
             file.write(piece)
@@ -66,7 +66,7 @@ def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored], 
 
 
 def require_place(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a file where none can be, or one is already, before anybody waits for its content."""
+    """Raise if the file cannot be created or exists already, before its content is computed."""
     if not overwrite and (path.exists() or path.is_symlink()):
         raise FileExistsError(f"{path} exists: choose another path, or say overwrite=True (--overwrite)")
     if not path.parent.is_dir():
@@ -74,7 +74,7 @@ def require_place(path: Path, *, overwrite: bool = False) -> None:
 
 
 def checksum_of(info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
-    """The checksum that a data set has in its file."""
+    """Return the checksum that a dataset has in its file."""
     header, digests = _Header(info, columns), _Digests()
     for piece in header.pieces():
         digests.update(piece)
@@ -82,7 +82,7 @@ def checksum_of(info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
 
 
 def read_columns(path: Path, *, check: bool) -> tuple[DatasetInfo, dict[str, NDArray[Any]], str]:
-    """What the file of a data set says of itself, its columns, mapped, and its checksum; anything else is refused."""
+    """Read a dataset file. Returns its info, mapped columns and checksum, or raises DatasetError."""
     try:
         file = open_plain(path)
     except (NotPlainFileError, IsADirectoryError):
@@ -103,7 +103,7 @@ def read_columns(path: Path, *, check: bool) -> tuple[DatasetInfo, dict[str, NDA
 
 
 class _Header:
-    """What stands before the columns."""
+    """Header of the file, before the columns."""
 
     def __init__(self, info: DatasetInfo, columns: Mapping[str, Stored]) -> None:
         self._columns = {name: columns[name] for name in widest_first(columns)}
@@ -124,7 +124,7 @@ class _Header:
 
 
 class _Digests:
-    """The checksums of bytes that come piece by piece, one for each chunk."""
+    """Checksums of bytes that arrive in pieces, one per chunk."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
@@ -153,7 +153,7 @@ def _metadata(document: str, chunks: str, checksum: str) -> dict[str, str]:
 
 
 def _checked(header: Header) -> DatasetInfo:
-    """What a header says of the data; it must be word for word one that velocirl writes, with its own checksum."""
+    """Return the info of a header, which must match velocirl's output exactly, with its own checksum."""
     tensors = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in header.entries.items()}
     document, chunks, checksum = (header.metadata[name] for name in ("document", "chunks", "sha256"))
     if header_text(tensors, _metadata(document, chunks, checksum)) != header.text:
@@ -167,7 +167,7 @@ def _checked(header: Header) -> DatasetInfo:
 
 
 def _check_chunks(handle: int, header: Header) -> None:
-    """Compare every chunk with its checksum; hashing leaves the interpreter's lock, so threads share it out."""
+    """Compare every chunk with its checksum, in threads: hashing releases the interpreter's lock."""
     chunks = header.metadata["chunks"]
 
     def sound(number: int) -> bool:
@@ -184,7 +184,7 @@ def _check_chunks(handle: int, header: Header) -> None:
                 last = min(first + CHUNK, header.begin + header.size) - 1
                 raise ValueError(f"the checksum of its bytes {first} to {last} does not match")
     finally:
-        threads.shutdown(cancel_futures=True)  # with a fault found, nobody waits for the rest
+        threads.shutdown(cancel_futures=True)  # after a mismatch, the other chunks do not matter
 
 
 def _mapped(handle: int, header: Header) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""What a data set says of itself."""
+"""Description of a dataset."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ ADDED = {"reference_episodes", "reference_intervals", "scenario", "time_step"}  
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Where data come from and what their numbers are.
+    """Origin of a dataset and meaning of its numbers.
 
     `signals` and `actuators` name the numbers of an observation and an action, in their order, each with its unit.
     `references` are the mean returns of known policies ("random", "operator", "expert") on the same environment, each
-    of `reference_episodes`; `reference_intervals` are their 95% intervals.
+    over `reference_episodes`; `reference_intervals` are their 95% intervals.
     """
 
     observation_space: Space[Any]
     action_space: Space[Any]
-    environment: str | None = None  # its id; None of a historian's data
+    environment: str | None = None  # its id; None for a historian's data
     params: Mapping[str, Any] = field(default_factory=dict)
     signals: Mapping[str, str] = field(default_factory=dict)
     actuators: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
     level: str | None = None
-    policy: str | None = None  # what acted, in words
+    policy: str | None = None  # description of the policy that acted
     seed: int | None = None
     references: Mapping[str, float] = field(default_factory=dict)
     reference_episodes: Mapping[str, int] = field(default_factory=dict)
     reference_intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    scenario: str | None = None  # in which it was recorded
+    scenario: str | None = None  # scenario of the recording
     time_step: float | None = None  # seconds between two observations
-    version: str = ""  # of the velocirl that made it
+    version: str = ""  # of the velocirl that created it
 
     def __post_init__(self) -> None:
         for name in ("environment", "policy", "scenario"):
@@ -77,7 +77,7 @@ class DatasetInfo:
                 raise ValueError(f"reference_intervals has {name}={ends!r}: give the two ends of a reference return's")
 
     def normalised(self, returns: Any) -> Any:
-        """Returns as scores: 0 is the random policy, 100 the expert."""
+        """Return normalized scores of returns: 0 is the random policy, 100 the expert."""
         missing = [name for name in ("random", "expert") if name not in self.references]
         if missing:
             raise ValueError(f"normalised scores need the reference return of {' and '.join(missing)} in the data set")
@@ -87,7 +87,7 @@ class DatasetInfo:
         return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
 
     def document(self) -> dict[str, Any]:
-        """All of it in plain JSON."""
+        """Return all fields as plain JSON."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         spaces = {name: space_document(found[name]) for name in ("observation_space", "action_space")}
         # Lists of pairs, as order matters and a name may be any text.
@@ -99,7 +99,7 @@ class DatasetInfo:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DatasetInfo:
-        """What a document of `document()` says; anything else is refused."""
+        """Create the info from a document of `document()`. Raises ValueError for anything else."""
         names = {one.name for one in fields(cls)}
         if not names - ADDED <= set(document) <= names:
             odd = sorted(set(document) ^ names)
@@ -118,7 +118,7 @@ def _is_number(value: Any) -> bool:
 
 
 def plain_values(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as numbers, texts and lists; what is a rule of drawing them is told in words."""
+    """Return parameters as numbers, texts and lists; distributions for randomization become text."""
     return {name: _plain(value) for name, value in params.items()}
 
 

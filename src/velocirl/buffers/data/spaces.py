@@ -1,4 +1,4 @@
-"""Spaces as JSON, so that a data set says of itself what its numbers are; read by name, nothing else is made."""
+"""Spaces as JSON, so that a dataset describes its own numbers; spaces are read by name, and nothing else is created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NUMBERS = 2**24  # of one observation or action
 
 
 def space_document(space: Space[Any]) -> dict[str, Any]:
-    """A space in plain JSON; ValueError where its values have no fixed size."""
+    """Return a space as plain JSON. Raises ValueError if its values have no fixed size."""
     if isinstance(space, Box):
         limits = {"low": _limits(space.low), "high": _limits(space.high)}
         return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **limits}
@@ -36,7 +36,7 @@ def space_document(space: Space[Any]) -> dict[str, Any]:
 
 
 def space_from(document: Any) -> Space[Any]:
-    """The space that a document describes; ValueError where it is none that `space_document` writes."""
+    """Return the space of a document. Raises ValueError unless `space_document` writes it in the same way."""
     space = space_of(document)
     if space_document(space) != document:
         raise ValueError(f"it describes a space in words that velocirl does not use: {str(document)[:80]}")
@@ -44,7 +44,7 @@ def space_from(document: Any) -> Space[Any]:
 
 
 def space_of(document: Any) -> Space[Any]:
-    """The space that a document of another writer describes, who may have said the same in more words."""
+    """Return the space of another writer's document, which may describe the same space in more words."""
     try:
         return _made(document)
     except (AssertionError, AttributeError, LookupError, OverflowError, RecursionError, TypeError) as error:
@@ -91,7 +91,7 @@ def _check_size(shape: tuple[Any, ...]) -> None:
 
 
 def _limits(limits: NDArray[Any]) -> Any:
-    """One number where all are alike; what JSON cannot say is a word, which numpy reads as the same number."""
+    """Return one number if all are equal; non-finite limits become words, which numpy reads as the same number."""
     plain = limits.astype(object)
     if limits.dtype.kind == "f":
         plain = np.vectorize(lambda one: one if np.isfinite(one) else str(one), otypes=[object])(limits.astype(float))

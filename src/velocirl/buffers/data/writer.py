@@ -1,4 +1,4 @@
-"""Data sets that grow episode by episode: in memory, or in a file that may become larger than memory."""
+"""Datasets that grow episode by episode: in memory, or in a file that may become larger than memory."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ Array = NDArray[Any]
 
 
 class Growing(Protocol):
-    """What takes episodes."""
+    """Receiver of episodes."""
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Take whole episodes, as the columns of a data set of their own; what cannot be learnt from is refused."""
+        """Add whole episodes, as the columns of a dataset. Raises DatasetError if they cannot be learned from."""
         ...
 
 
 class InMemory:
-    """A data set that grows in memory."""
+    """Dataset that grows in memory."""
 
     def __init__(self, info: DatasetInfo) -> None:
         self._info, self._parts = info, [Dataset.from_episodes([], info)]
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Take whole episodes."""
+        """Add whole episodes."""
         part = Dataset(self._info, columns)
         part.validate()
         self._parts.append(part)
 
     def finish(self) -> Dataset:
-        """All that was added."""
+        """Return all that was added, as one dataset."""
         return Dataset.concatenate(self._parts)
 
 
 class DatasetWriter:
-    """A file that grows: `with DatasetWriter(path, info) as writer: writer.add(columns)`.
+    """File that grows: `with DatasetWriter(path, info) as writer: writer.add(columns)`.
 
-    Columns lie in files without names until all is there; then they are put together, and get their name. Whatever
-    interrupts that leaves what was there before, and nothing else. The disk needs room for the data twice. A file
-    that exists is replaced only with `overwrite=True`.
+    Columns are in unnamed files until all data are there; then they are joined in one file, which gets its name. An
+    interruption leaves the previous file, and nothing else. The disk needs room for the data twice. An existing file is
+    replaced only with `overwrite=True`.
     """
 
     def __init__(self, path: str | Path, info: DatasetInfo, *, overwrite: bool = False) -> None:
@@ -73,7 +73,7 @@ class DatasetWriter:
                 write_columns(self.path, self._info, columns, overwrite=self._overwrite)
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Take whole episodes."""
+        """Add whole episodes."""
         check_structure(self._info, columns)
         check_values(self._info, columns)
         before = self._rows["rewards"]

@@ -1,1 +1,1 @@
-"""`velocirl bench`: the command, and what it is made of."""
+"""`velocirl bench`: the command and its parts."""

@@ -1,4 +1,4 @@
-"""`velocirl bench`: how fast it is here, beside its peers, and whether it became slower."""
+"""`velocirl bench`: speed on this machine compared with peer libraries and with earlier runs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from velocirl.engine.disk.directories import data_directory
 from velocirl.monitor.console import make_console
 
 FAILED, INTERRUPTED = 1, 130
-GLANCE_SECONDS = 50.0  # for measuring, so that all of it takes a minute at the most
+GLANCE_SECONDS = 50.0  # for measuring, so that the whole command takes at most a minute
 HISTORY = "history"
 DOCUMENTS = ("markdown", "speeds", "html")
 KNOWN = ("words", "from", *DOCUMENTS)
 
 
 def bench(arguments: Sequence[str]) -> None:
-    """Measure speed, start-up and memory; with `history` as the first word, look at what was measured before."""
+    """Measure speed, start-up and memory; with `history` as the first word, show earlier measurements."""
     if list(arguments[:1]) == [HISTORY]:
         bench_history(arguments[1:])
         return
@@ -48,7 +48,7 @@ def bench(arguments: Sequence[str]) -> None:
     if "list" in given:
         _show_list(benchmarks)
         return
-    # Who names benchmarks wants those; a glance is one at the standard set.
+    # A user who names benchmarks wants exactly those; the quick pass is for the standard set.
     glance = "quick" in given and "all" not in given and not given.get("words")
     machine = this_machine()
     benchmarks, left_out = at_a_glance(benchmarks, gpu=bool(machine.gpu)) if glance else (benchmarks, [])
@@ -82,13 +82,13 @@ def bench(arguments: Sequence[str]) -> None:
         show_compared(console, compared, given["compare"])
     fault = None if history is None else _remember(history, report)
     _write(given, report, compared, baseline, history)
-    if fault is not None:  # nothing else of the run is lost for it
+    if fault is not None:  # raised last, so that nothing else of the run is lost
         raise fault
     _end(given, report, compared)
 
 
 def _write_again(given: dict[str, Any]) -> None:
-    """Write the documents of a run that was measured before."""
+    """Write the documents of an earlier run."""
     others = [*given.get("words", ()), *(f"--{name.replace('_', '-')}" for name in given if name not in KNOWN)]
     if others or not any(name in given for name in DOCUMENTS):
         asked = f"leave out {', '.join(others)}" if others else "give at least one of these options"
@@ -101,7 +101,7 @@ def _write_again(given: dict[str, Any]) -> None:
 
 
 def _remember(history: History, report: Report) -> Exception | None:
-    """Add the run to the history; what went wrong, where something did."""
+    """Add the run to the history; returns the error, if any."""
     try:
         history.add(report)
     except (OSError, ValueError) as error:
@@ -112,7 +112,7 @@ def _remember(history: History, report: Report) -> Exception | None:
 def _write(
     given: dict[str, Any], report: Report, compared: Compared | None, baseline: Report | None, history: History | None
 ) -> None:
-    """Everything that was asked for. Of an interrupted run, nothing takes the place of what a whole one left."""
+    """Write all requested files. An interrupted run does not replace the results of a complete one."""
     console = make_console()
     if "json" in given:
         write_whole(given["json"], report.as_json(**({} if compared is None else {"compared": asdict(compared)})))
@@ -151,7 +151,7 @@ def _end(given: dict[str, Any], report: Report, compared: Compared | None) -> No
 
 
 def _check_places(given: dict[str, Any], machine: Machine) -> None:
-    """Refuse what could not be written, before there is anything to lose."""
+    """Raise for files that cannot be written, before measuring."""
     for option in ("json", "markdown", "html", "speeds"):
         if option in given:
             require_writable(given[option])
@@ -161,7 +161,7 @@ def _check_places(given: dict[str, Any], machine: Machine) -> None:
     if "save" in given:
         path = check_baseline(given["save"])
         if path.exists():
-            read_report(path)  # what is no baseline is not written over
+            read_report(path)  # raises for another kind of file, which must not be overwritten
     if "fail_on_regression" in given and "compare" not in given:
         raise ValueError("--fail-on-regression needs a baseline: --compare NAME")
 

@@ -1,4 +1,4 @@
-"""`velocirl bench history`: how the figures of benchmarks went from run to run, and with which commit they changed."""
+"""`velocirl bench history`: results of benchmarks from run to run, and the commits that changed them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEGIN_ONE = (
 
 
 def bench_history(arguments: Sequence[str]) -> None:
-    """Show all benchmarks that were measured, or the trends of one or of a category."""
+    """Show all benchmarks that were measured, or the trends of one benchmark or category."""
     given = _parser().parse(arguments)
     path, picture = given.get("file", default_path()), given.get("png")
     if given.get("last", 1) < 1:
@@ -88,7 +88,7 @@ def _parser() -> Parser:
 
 
 def _machines(history: History, word: str | None) -> list[Identity]:
-    """The machines that are meant: this one, all of them, or those whose description has a word."""
+    """Return the chosen machines: this one, all, or those whose description contains a word."""
     known = history.machines()
     if word is None:
         return [history.here()]
@@ -102,7 +102,10 @@ def _machines(history: History, word: str | None) -> list[Identity]:
 
 
 def _trends(history: History, machines: list[Identity], given: dict[str, Any]) -> list[Trend]:
-    """Of what is meant by the name, each contestant of ours, or of everybody; without one, the first of each."""
+    """Return the trends of the named benchmarks: of every implementation of ours, or of peers too.
+
+    Without a name or --peers, returns only the first implementation of each benchmark.
+    """
     quick, name, peers = "quick" in given, given.get("name"), "peers" in given
     known = [(machine, *one) for machine in machines for one in history.benchmarks(machine, quick=quick).items()]
     chosen = [(machine, one) for machine, one, category in known if name in (None, one, category)]
@@ -119,7 +122,7 @@ def _trends(history: History, machines: list[Identity], given: dict[str, Any]) -
 
 
 def _say_nothing(console: Console, history: History) -> None:
-    """Why there is nothing to see, and what to do about that."""
+    """Print why there is nothing to show, and what to do about it."""
     others = [describe(machine) for machine in history.machines() if machine != history.here()]
     quick = sum(run.quick and run.machine == history.here() for run in history.runs)
     lines = [f"the history {history.path} has no thorough run of this machine yet: {BEGIN_ONE}"]
@@ -132,7 +135,7 @@ def _say_nothing(console: Console, history: History) -> None:
 
 
 def _show_table(console: Console, trends: list[Trend]) -> None:
-    """A line for each benchmark, by machine."""
+    """Print a line for each benchmark, by machine."""
     from rich.markup import escape
 
     from velocirl.bench.reports.terminal import new_table
@@ -159,7 +162,7 @@ def _show_table(console: Console, trends: list[Trend]) -> None:
 
 
 def _show_trend(console: Console, one: Trend) -> None:
-    """The curve of a contestant, and its changes in words."""
+    """Print the curve of an implementation, and its changes in words."""
     from velocirl.cli.bench.history_plot import plot_lines
 
     last = one.points[-1]

@@ -1,4 +1,4 @@
-"""Trends as a picture: the figures of each with their intervals, and a line where a level began."""
+"""Trends as an image: the results with their intervals, and a line wherever the level changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GREEN, RED = "#2f8f5b", "#c23b3b"
 
 
 def write_picture(path: Path, trends: Sequence[Trend]) -> None:
-    """Draw them one below the other, as a PNG."""
+    """Draw the trends below each other, as a PNG."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError('--png needs matplotlib: pip install "velocirl[plots]"')
     if not trends:

@@ -1,4 +1,4 @@
-"""A trend as characters: figures against the number of the run, with marks below where its level changed."""
+"""A trend drawn with characters: results by run, with marks below changes of level."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from velocirl.bench.history.trends import Trend
 from velocirl.bench.units import PREFIXES
 from velocirl.runs.curves.characters import terminal_plot
 
-COLUMNS_OF_A_RUN = 9  # at most, so that no run has a label for its half
+COLUMNS_OF_A_RUN = 9  # at most, so that the axis has no labels between runs
 
 
 def plot_lines(trend: Trend, width: int, height: int, ascii_only: bool) -> list[str]:
-    """The lines of the plot; none where there is a single run."""
+    """Return the lines of the plot; empty for a single run."""
     count = len(trend.points)
     if count < 2:
         return []
@@ -24,7 +24,7 @@ def plot_lines(trend: Trend, width: int, height: int, ascii_only: bool) -> list[
 
 
 def _scale(trend: Trend) -> tuple[float, str]:
-    """What the largest figure is written in."""
+    """Return factor and prefix of the unit that suits the largest result."""
     largest = max(abs(point.median) for point in trend.points)
     if "{prefix}" not in trend.unit.template:
         return 1.0, ""
@@ -32,11 +32,11 @@ def _scale(trend: Trend) -> tuple[float, str]:
 
 
 def _marks(trend: Trend, floor: str, ascii_only: bool) -> list[str]:
-    """A line of arrows below the runs with which levels began."""
+    """Return a line of arrows below the first run of each new level."""
     if not trend.changes:
         return []
     margin, count = floor.index("+" if ascii_only else "└") + 1, len(trend.points)
-    low = 0 if count > 10 else 1  # the axis begins at 0 where 1 is near to it
+    low = 0 if count > 10 else 1  # the axis begins at 0 where 1 is close to it
     marks = [" "] * len(floor)
     for change in trend.changes:
         place = (change.place + 1 - low) / (count - low)

@@ -1,4 +1,4 @@
-"""Trends in words, and as plain values for JSON."""
+"""Formatting of trends, as text and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 from velocirl.bench.history.rows import Point, describe
 from velocirl.bench.history.trends import ChangePoint, Trend
 
-CHANGED = " with changes"  # what bench.machine writes behind a commit whose files were edited
+CHANGED = " with changes"  # appended by bench.machine to a commit with uncommitted changes
 COMMIT_DIGITS = 10
 NO_COMMIT = "an installed package"
 
 
 def say_commit(commit: str) -> str:
-    """A commit in few letters, marked where files were changed since."""
+    """Shorten a commit, marked if files were changed since."""
     digits = commit.removesuffix(CHANGED)
     return (digits[:COMMIT_DIGITS] + commit[len(digits) :]) or NO_COMMIT
 
 
 def say_day(point: Point) -> str:
-    """The day of a figure."""
+    """Return the date of a result."""
     return point.run.started[:10]
 
 
 def say_ratio(change: ChangePoint) -> str:
-    """How much better or worse it became, by the ratio of how good it is: 12.0% worse."""
+    """Format a change by the ratio of its levels: 12.0% worse."""
     return f"{abs(change.ratio.median - 1.0):.1%} {'worse' if change.worse else 'better'}"
 
 
 def say_last_change(trend: Trend) -> str:
-    """The last change of a trend for a table."""
+    """Format the last change of a trend for a table."""
     if not trend.changes:
         return trend.note and "too few runs" if "too few" in trend.note else trend.note or "none"
     last = trend.changes[-1]
@@ -38,7 +38,7 @@ def say_last_change(trend: Trend) -> str:
 
 
 def say_change(trend: Trend, change: ChangePoint) -> str:
-    """A change in a sentence: how much, how sure, and with which commit it began."""
+    """Format a change as a sentence: its size, its interval, and the commit with which it began."""
     ratio = change.ratio
     beside = " beside the fixed work" if trend.relative else ""
     sure = f"{ratio.median:.3f}x, 95% interval {ratio.low:.3f} to {ratio.high:.3f}{beside}, p = {change.p_value:.3f}"
@@ -52,7 +52,7 @@ def say_change(trend: Trend, change: ChangePoint) -> str:
 
 
 def as_plain(trend: Trend) -> dict[str, Any]:
-    """A trend as values of JSON."""
+    """Convert a trend to JSON values."""
     return {
         "benchmark": trend.benchmark,
         "category": trend.category,

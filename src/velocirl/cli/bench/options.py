@@ -1,4 +1,4 @@
-"""The options of `velocirl bench`, and how a run of it is spelled for a reader who wants to see the same."""
+"""Options of `velocirl bench`, and the command line that reproduces a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velocirl.cli.parsing import Parser, number
 
 
 def bench_parser() -> Parser:
-    """The parser of its command line."""
+    """Build the parser of the command line."""
     parser = Parser(
         "bench [WHAT ...]",
         f"Measure speed, start-up and memory. WHAT is a category ({', '.join(CATEGORIES)}), a benchmark, or a Python"
@@ -71,7 +71,7 @@ def bench_parser() -> Parser:
 
 
 def spelled(given: dict[str, Any]) -> str:
-    """The command line that was given."""
+    """Return the command line that was given."""
     words = ["velocirl", "bench", *given.get("words", ())]
     for name, value in given.items():
         if name != "words":

@@ -1,1 +1,1 @@
-"""`velocirl dataset`: making, importing, checking, exporting and drawing data sets."""
+"""`velocirl dataset`: create, import, validate, export and plot datasets."""

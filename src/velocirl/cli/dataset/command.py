@@ -1,4 +1,4 @@
-"""`velocirl dataset`: which of its own commands is meant."""
+"""`velocirl dataset`: dispatch to its subcommands."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMMANDS = {
 
 
 def dataset(arguments: Sequence[str]) -> None:
-    """Run one of the commands for data sets."""
+    """Run one of the dataset commands."""
     if arguments and arguments[0] in ("-h", "--help"):
         print(_help())
-        sys.exit(0)  # as parsers do, who have shown theirs
+        sys.exit(0)  # as parsers do after printing their help
     if not arguments:
         raise ValueError(f"say what to do: velocirl dataset {' | '.join(COMMANDS)} (velocirl dataset --help says more)")
     name, *rest = arguments

@@ -1,4 +1,4 @@
-"""`velocirl dataset create`: record a data set."""
+"""`velocirl dataset create`: record a dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOR_POLICIES = ("controller", "best", "latest", "env", "stochastic", "trust")
 
 
 def create(arguments: Sequence[str]) -> None:
-    """Record a data set, and say what came of it."""
+    """Record a dataset, and print its summary."""
     given = _parser().parse(arguments)
     if "out" not in given:
         raise ValueError(f"say where it is to be written: --out data{SUFFIX}")
@@ -47,7 +47,7 @@ def create(arguments: Sequence[str]) -> None:
 
 
 def say(found: Dataset) -> str:
-    """A data set in one line."""
+    """Format a dataset in one line."""
     returns, info = found.returns(), found.info
     words = [f"{plural(len(found), 'transition')} in {plural(found.episodes, 'episode')}"]
     if len(returns):
@@ -59,7 +59,7 @@ def say(found: Dataset) -> str:
 
 
 def add_overwrite(parser: Parser) -> None:
-    """Add the option that lets a file be replaced."""
+    """Add the option that allows replacing a file."""
     parser.add_argument("--overwrite", action="store_true", help="Replace the data set where there is one already")
 
 

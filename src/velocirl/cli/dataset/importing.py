@@ -1,4 +1,4 @@
-"""`velocirl dataset import`: take over what others recorded."""
+"""`velocirl dataset import`: convert foreign recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from velocirl.datasets.minari.importing import import_minari
 
 
 def import_(arguments: Sequence[str]) -> None:
-    """Take over a directory in Minari's layout, or a table of a historian."""
+    """Import a directory in Minari's layout, or a table of a historian."""
     parser = Parser(
         "dataset import SOURCE --out DATA",
         "Take over a data set: a directory in Minari's layout, or a historian's table by a mapping of its columns.",

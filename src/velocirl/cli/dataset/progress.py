@@ -1,4 +1,4 @@
-"""How far something is, with the time that is left, once it has taken two seconds."""
+"""Progress bar with the remaining time, shown after two seconds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-PATIENCE = 2.0  # seconds before anything is shown
+PATIENCE = 2.0  # seconds before the bar is shown
 
 Told = Callable[[str], Callable[[int, int], None]]
 
 
 @contextmanager
 def showing_progress(console: Console) -> Iterator[Told]:
-    """Gives `told(what)`, which gives the function to call with how much is done, and of how much."""
+    """Yield `told(what)`, which starts a task and returns its function `update(done, total)`."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -61,5 +61,5 @@ def showing_progress(console: Console) -> Iterator[Told]:
 
 
 def quietly(console: Console, text: str, **options: Any) -> None:
-    """One line, as it is."""
+    """Print text without markup, wrapping or highlighting."""
     console.print(text, markup=False, soft_wrap=True, highlight=False, **options)

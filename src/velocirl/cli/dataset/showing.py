@@ -1,4 +1,4 @@
-"""`velocirl dataset info`, `validate`, `export` and `plot`: a data set that is there."""
+"""`velocirl dataset info`, `validate`, `export` and `plot`: commands for an existing dataset."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from velocirl.vector.making import GYMNASIUM
 if TYPE_CHECKING:
     from rich.console import Console
 
-MOST_ROWS = 64  # of numbers whose spread is printed
+MOST_ROWS = 64  # rows of the table of distributions
 
 
 def info(arguments: Sequence[str]) -> None:
-    """Say what is in a data set."""
+    """Print the contents of a dataset."""
     parser = _parser("info", "Say what is in a data set: episodes, returns, costs, and how each number is spread.")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     given = parser.parse(arguments)
@@ -44,7 +44,7 @@ def info(arguments: Sequence[str]) -> None:
 
 
 def validate(arguments: Sequence[str]) -> None:
-    """Check a data set; values that cannot be are listed, and end the command with an error."""
+    """Validate a dataset; impossible values are listed, and raise an error at the end."""
     parser = _parser("validate", "Check every byte and value of a data set, also against its plant's ranges and clock.")
     parser.add_argument(
         "--env", metavar="ENV", help="Environment to compare with (default: the data's): an id, or plant.py[:ID]"
@@ -74,7 +74,7 @@ def validate(arguments: Sequence[str]) -> None:
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Write a data set in Minari's layout."""
+    """Write a dataset in Minari's layout."""
     parser = _parser("export", "Write a data set as a directory in Minari's layout, which Minari and d3rlpy read.")
     parser.add_argument("--out", type=Path, metavar="DIRECTORY", help="The directory to write, such as reactor-v0")
     parser.add_argument(
@@ -92,7 +92,7 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def plot(arguments: Sequence[str]) -> None:
-    """Draw a data set."""
+    """Draw a dataset."""
     parser = _parser("plot", "Draw how returns, lengths, costs, signals and actuators of a data set are spread.")
     parser.add_argument("--out", type=Path, metavar="PNG", help="The picture to write (default: beside the data, .png)")
     given = parser.parse(arguments)
@@ -148,7 +148,7 @@ def _show(console: Console, path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _reference(name: str, found: Mapping[str, Any]) -> str:
-    """A reference return with its interval and its number of episodes, where they are known."""
+    """Format a reference return, with its interval and number of episodes if they are known."""
     words = f"{name} {found['references'][name]:,.6g}"
     if name in found["reference_intervals"]:
         low, high = found["reference_intervals"][name]

@@ -1,1 +1,1 @@
-"""`velocirl demo`: the command, and what it is made of."""
+"""`velocirl demo`: the command and its parts."""

@@ -1,4 +1,4 @@
-"""`velocirl demo`: a pole that learns to stand, in less than a minute."""
+"""`velocirl demo`: an agent learns to balance a pole in less than a minute."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def demo(arguments: Sequence[str]) -> None:
 
 
 def _lines() -> int:
-    """How long the definition of the environment is."""
+    """Return the number of lines that define the environment."""
     environment = registry.find(ENVIRONMENT)
     lines = sum(len(inspect.getsource(function).splitlines()) for function in environment.functions.values())
     return lines + len(environment.state.fields) + len(environment.params.fields)
@@ -66,7 +66,7 @@ def _train(console: Console) -> velocirl.PPO:
         agent.learn(total, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
     finally:
         display.end()
-    if not console.is_terminal:  # there, the panel has shown it
+    if not console.is_terminal:  # the panel of a terminal has shown it already
         console.print("\n".join(f"   {line}" for line in display.curve(72, 9)), markup=False)
     word = "solved" if agent.stopping else "not solved"
     took, mean = float(agent.metrics["time/time_elapsed"] or 0.0), float(agent.metrics["rollout/ep_rew_mean"] or 0.0)

@@ -1,4 +1,4 @@
-"""The demo's picture: a strip of CartPoles in the terminal, balanced by the policy that was learnt."""
+"""Animation of the demo: a strip of CartPoles in the terminal, balanced by the trained policy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from velocirl.monitor.console import shows_pictures
 from velocirl.training.agent import Agent
 from velocirl.vector.native import FleetVectorEnv
 
-POLES = (0.35, 0.6, 1.0)  # half the length of each copy's pole, in metres; it was trained with 0.5
+POLES = (0.35, 0.6, 1.0)  # half length of each environment's pole, in meters; the policy was trained with 0.5
 TIME_STEP = 0.02
 FRAMES_PER_SECOND = 12
-WIDEST_PICTURE = 40  # columns; in a terminal of 80 they have 24
+WIDEST_PICTURE = 40  # columns; in a terminal of 80 columns, images have 24
 
 
 def show_copies(console: Console, agent: Agent, seconds: float) -> None:
-    """Balance a few copies in real time as moving pictures or, where there are no colours, as lines of text."""
+    """Balance a few environments in real time, as an animation or, without colors, as lines of text."""
     fleet = velocirl.make_vec(
         agent.source.id, len(POLES), seed=0, params={"half_length": list(POLES)}, render_mode="ansi", copy=False
     )

@@ -1,1 +1,1 @@
-"""`velocirl doctor`: the command, and what it is made of."""
+"""`velocirl doctor`: the command and its parts."""

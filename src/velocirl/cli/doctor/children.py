@@ -1,7 +1,7 @@
-"""What `velocirl doctor` tries in processes of their own: a script that takes the name of a probe and prints JSON.
+"""Probes that `velocirl doctor` runs in child processes: a script that takes a probe's name and prints JSON.
 
-A driver or a library that hangs or crashes then takes nobody else with it. `status`, where it is given, says that
-something is "missing" rather than broken; `advice` is what to do.
+A driver or library that hangs or crashes then ends only its child. The key `status`, if present, marks something as
+"missing" rather than broken; `advice` states what to do.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 COPIES = 1024
 STEPS = 100
-SIZE, DEVICE_SIZE = 1024, 4096  # of square matrices
+SIZE, DEVICE_SIZE = 1024, 4096  # rows and columns of square matrices
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 ENVIRONMENT = "CartPole-v1"
 
 
 def engine(device: str = "cpu") -> dict[str, Any]:
-    """Compile an environment, without the help of a cache, and step it."""
+    """Compile an environment without a cache, and step it."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["VELOCIRL_HOME"] = home
         velocirl = importlib.import_module("velocirl")
@@ -66,7 +66,7 @@ def torch() -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    """Ask the NVIDIA driver for its devices."""
+    """Query the NVIDIA driver for its devices."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -113,11 +113,11 @@ def cuda_torch() -> dict[str, Any]:
 
 
 def cuda_graph() -> dict[str, Any]:
-    """Capture a graph and replay it."""
+    """Capture a CUDA graph and replay it."""
     module = _torch_with_cuda()
     values = module.zeros(8, device="cuda")
     side = module.cuda.Stream()
-    with module.cuda.stream(side):  # a capture wants what it uses to be loaded before
+    with module.cuda.stream(side):  # a capture requires its kernels to be loaded already
         values += 1.0
     module.cuda.synchronize()
     values.zero_()
@@ -133,7 +133,7 @@ def cuda_graph() -> dict[str, Any]:
 
 
 def mpi() -> dict[str, Any]:
-    """Start MPI."""
+    """Import MPI, which initializes it."""
     found = importlib.import_module("mpi4py")
     module = importlib.import_module("mpi4py.MPI")
     library = " ".join(str(module.Get_library_version()).strip("\0").splitlines()[0].partition(",")[0].split())
@@ -149,7 +149,7 @@ def modules(*names: str) -> dict[str, Any]:
 
 
 def _rewards(step: tuple[Any, ...]) -> float:
-    """The rewards of all copies together; those of a GPU are waited for."""
+    """Return the sum of the rewards of all environments; waits for a GPU."""
     rewards = step[1]
     return float((rewards.copy_to_host() if hasattr(rewards, "copy_to_host") else rewards).sum())
 
@@ -162,7 +162,7 @@ def _torch_with_cuda() -> Any:
 
 
 def _shortest(work: Callable[[], Any], attempts: int = 5) -> float:
-    """The time of the shortest attempt, in seconds, after one that does not count."""
+    """Return the time of the shortest attempt in seconds, after a warm-up."""
     times = []
     for _ in range(attempts + 1):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`velocirl doctor`: what is installed, what works, and what to install for what is missing."""
+"""`velocirl doctor`: state of the installation, and what to install for missing parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = 1  # exit code
 
 
 def doctor(arguments: Sequence[str]) -> None:
-    """Say what is installed, what works and what is missing; exit code 1 where something installed is broken."""
+    """Print what is installed, works or is missing; exit code 1 if something installed is broken."""
     parser = Parser("doctor", "Say what is installed, what works, and what to install for what is missing.")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     parser.add_argument(
@@ -47,7 +47,7 @@ def doctor(arguments: Sequence[str]) -> None:
 
 
 def examine(looked_at: Sequence[Probe], console: Console) -> dict[str, Finding]:
-    """What each probe finds, by its name; one that fails is a finding too."""
+    """Run the probes and return their findings by name; a failing probe is a finding too."""
     found: dict[str, Finding] = {}
     with console.status("") as status:
         for number, probe in enumerate(looked_at, 1):
@@ -89,7 +89,7 @@ def _show(console: Console, looked_at: Sequence[Probe], found: dict[str, Finding
             one = found[probe.name]
             said = f"[{COLORS[one.status]}]{symbols[one.status]} {one.status}[/]"
             detail, advice = escape(one.detail), escape(one.advice)
-            if console.is_terminal:  # where there is no room for another column
+            if console.is_terminal:  # without room for another column
                 table.add_row(said, escape(probe.name), f"{detail}\n[cyan]{advice}[/]" if advice else detail)
             else:
                 table.add_row(said, escape(probe.name), detail, advice)

@@ -1,4 +1,4 @@
-"""`velocirl doctor --distributed`: what sums over the ranks of a job take, and how much of training that would be."""
+"""`velocirl doctor --distributed`: time of all-reduces over the ranks of a job, and their fraction of training."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.config import as_plain
 
 SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
-SECONDS = 0.5  # of measuring, for each size and each workload
-FEWEST, MOST = 5, 100  # sums of a size
-COMPUTING, WIDTH = 5e-3, 128  # seconds before each of them, about what PPO takes; products of matrices so wide
+SECONDS = 0.5  # of measuring, per size and workload
+FEWEST, MOST = 5, 100  # all-reduces per size
+COMPUTING, WIDTH = 5e-3, 128  # seconds of computing before each all-reduce, about PPO's; width of the factors
 NODES = (16, 256)
-AGREEING = 56  # bytes of the sum in which ranks agree, before each iteration, to go on
+AGREEING = 56  # bytes of the all-reduce in which ranks agree to continue, before each iteration
 LAUNCHING = (
     "this is one process: start several, on the machines that are to train together, with\n"
     "  mpirun -n 4 velocirl doctor --distributed\n"
@@ -40,19 +40,19 @@ LAUNCHING = (
 
 
 class Counting:
-    """Stands for the ranks of a job: nobody is there, and what would have been summed up is counted."""
+    """Stand-in for the ranks of a job: counts all-reduces instead of performing them."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self.sums: Counter[int] = Counter()  # by bytes
+        self.sums: Counter[int] = Counter()  # by number of bytes
 
     def sum(self, array: NDArray[Any]) -> None:
-        """Leave it as it is."""
+        """Count the all-reduce, leaving the array unchanged."""
         self.sums[array.nbytes] += 1
 
 
 def examine_ranks(*, as_json: bool) -> None:
-    """Measure the sums of this job and say what they are to training; the first rank speaks."""
+    """Measure the all-reduces of this job and print their share of training on rank 0."""
     launch = launch_of("auto")
     if launch.size == 1:
         print(json.dumps({"ranks": 1}) if as_json else LAUNCHING)
@@ -71,16 +71,16 @@ def examine_ranks(*, as_json: bool) -> None:
 
 
 def sum_seconds(ranks: Ranks, size: int) -> float:
-    """What a sum of so many bytes takes: the mean of many, of the rank where that is longest.
+    """Measure the seconds of an all-reduce of `size` bytes: the mean over many, maximum over ranks.
 
-    Before each of them ranks compute, as in training: whatever carries sums has then lost its core and has to get one
-    again, and ranks do not come at the same time.
+    Ranks compute before each all-reduce, as in training: the transport has then lost its core and must get it back, and
+    ranks do not arrive at the same time.
     """
     array, factor = np.zeros(size // 4, np.float32), np.ones((WIDTH, WIDTH), np.float32)
     ranks.sum(array)
     began = time.perf_counter()
     ranks.sum(array)
-    # All must do as many; so the first one's clock decides.
+    # All ranks must do equally many, so rank 0's clock decides.
     count = int(ranks.broadcast(_few(time.perf_counter() - began) if ranks.rank == 0 else None))
     seconds = []
     for _ in range(count):
@@ -94,11 +94,11 @@ def sum_seconds(ranks: Ranks, size: int) -> float:
 
 
 def workloads(launch: Launch) -> dict[str, DeepAgent]:
-    """Many copies with a small network, and a small batch with a larger one."""
+    """Build the workloads: many environments with a small network, and a small batch with a larger one."""
     threads = max(available_cores() // launch.local_size, 1)
     common: dict[str, Any] = {"device": "cpu", "runtime": "local", "threads": threads, "seed": 0}
     rollouts = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "hidden": (64, 64)}
-    copies = 2 * launch.size  # one for each rank, of twice as many too; an update for each step
+    copies = 2 * launch.size  # one per rank, for twice as many ranks too; one update per step
     paced = {"num_envs": copies, "train_every": copies, "gradient_steps": copies, "learning_starts": 256}
     return {
         "PPO 64x64, 4096 x 32, minibatch 16384": PPO("CartPole-v1", **common, **rollouts),
@@ -107,9 +107,9 @@ def workloads(launch: Launch) -> dict[str, DeepAgent]:
 
 
 def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
-    """An iteration of an agent: this rank computes the part that it would have of as many ranks, and of twice as many.
+    """Measure an iteration of an agent: this rank computes its shard for the job's size, and for twice as many ranks.
 
-    All ranks do so at the same time, as they would, and the slowest counts.
+    All ranks compute at the same time, as in training, and the slowest one counts.
     """
     computed, sums = {}, {}
     for size in (2 * launch.size, launch.size):
@@ -128,12 +128,12 @@ def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
 
 
 def warm_up(agent: DeepAgent) -> None:
-    """Compile, and take a first few updates."""
+    """Compile, and run the first few updates."""
     agent.learn(getattr(agent.config, "learning_starts", 0) + agent.config.num_envs, progress=False)
 
 
 def iteration_seconds(agent: DeepAgent) -> float:
-    """What an iteration takes: the median of those that follow each other in about a second."""
+    """Return the seconds of an iteration: the median over about one second of them."""
     times: list[float] = []
 
     def note(_: Any) -> bool:
@@ -141,16 +141,16 @@ def iteration_seconds(agent: DeepAgent) -> float:
         return len(times) < FEWEST or times[-1] - times[0] < 2 * SECONDS
 
     agent.learn(2**40, note, progress=False)
-    return float(np.median(np.diff(times))) if times else 0.0  # on the first rank alone, where ranks train together
+    return float(np.median(np.diff(times))) if times else 0.0  # on rank 0 only, where ranks train together
 
 
 def _few(seconds: float) -> bytes:
-    """How many sums are measured that take so long each."""
+    """Return the number of all-reduces to measure, given the duration of one."""
     return b"%d" % min(max(int(SECONDS / max(seconds, 1e-9)), FEWEST), MOST)
 
 
 def _longest(ranks: Ranks, seconds: float) -> float:
-    """The longest of what ranks have measured, which all get to know."""
+    """Return the maximum of the ranks' measurements, on every rank."""
     told = np.zeros(ranks.size)
     told[ranks.rank] = seconds
     ranks.sum(told)
@@ -213,5 +213,5 @@ def _show(
 
 
 def _say(seconds: float) -> str:
-    """A short time in few characters."""
+    """Format a short duration."""
     return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"

@@ -1,4 +1,4 @@
-"""What `velocirl doctor` looks at: what is installed, where things are kept, and whether they work."""
+"""Probes of `velocirl doctor`: what is installed, where files are stored, and whether everything works."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from velocirl.runs.groups import group_paths
 from velocirl.runs.processor import processor
 
 CHILDREN = Path(__file__).with_name("children.py")
-PATIENCE = 120.0  # seconds for a probe in a process of its own; a first import of torch may take many
+PATIENCE = 120.0  # seconds for a probe in a child process; the first import of torch may be slow
 PACKAGES = ("numpy", "numba", "llvmlite", "gymnasium")
-OWN_EXTRAS = {"torch", "cuda", "mpi", "onnx", "plots", "tensorboard", "render"}  # those of pyproject.toml
-# Each extra, or package where there is none for it, with the modules that it brings and what they are for.
+OWN_EXTRAS = {"torch", "cuda", "mpi", "onnx", "plots", "tensorboard", "render"}  # extras declared in pyproject.toml
+# Each extra (or package without one) with its modules and their purpose.
 EXTRAS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("plots", ("matplotlib",), "pictures of learning curves"),
     ("onnx", ("onnx",), "policies exported as ONNX"),
@@ -42,7 +42,7 @@ Status = Literal["works", "missing", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe found: how it stands, what it is, and what to do about it."""
+    """Result of a probe: status, details and advice."""
 
     status: Status
     detail: str
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """Something to look at; `look` gets what was found before, by name."""
+    """A probe; `look` receives the earlier findings by name."""
 
     section: str
     name: str
@@ -60,7 +60,7 @@ class Probe:
 
 
 def probes() -> list[Probe]:
-    """Everything that is looked at, in its order."""
+    """Return all probes, in order."""
     return [
         Probe("machine", "Python", lambda _: Finding("works", f"{platform.python_version()} at {sys.executable}")),
         Probe("machine", "platform", lambda _: Finding("works", platform.platform())),
@@ -85,9 +85,9 @@ def probes() -> list[Probe]:
 
 
 def in_child(probe: str, *arguments: str, advice: str = "", patience: float = PATIENCE) -> Finding:
-    """Run a probe of `children` in a process of its own; whatever happens to it is a finding."""
+    """Run a probe of `children` in a child process; a crash or a timeout is a finding."""
     command = [sys.executable, "-P", str(CHILDREN), probe, *arguments]
-    # Files, as a helper that a library has started would keep a pipe open after the end of the process.
+    # Files, not pipes: a helper process started by a library would keep a pipe open.
     with (
         tempfile.TemporaryFile("w+", errors="replace") as said,
         tempfile.TemporaryFile("w+", errors="replace") as errors,
@@ -100,7 +100,7 @@ def in_child(probe: str, *arguments: str, advice: str = "", patience: float = PA
         except subprocess.TimeoutExpired:
             return Finding("broken", f"gave no answer in {patience:.0f} s", advice)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # itself, after Ctrl-C too, and such helpers
+            with contextlib.suppress(ProcessLookupError):  # the child, after Ctrl-C too, and its helpers
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         said.seek(0)
@@ -114,12 +114,12 @@ def in_child(probe: str, *arguments: str, advice: str = "", patience: float = PA
 
 
 def install(name: str) -> str:
-    """The command that installs an extra, or a package that is none."""
+    """Return the command that installs an extra or a package."""
     return f'pip install "velocirl[{name}]"' if name in OWN_EXTRAS else f"pip install {name}"
 
 
 def _how(code: int, complaints: str) -> str:
-    """How a process failed, in one line: by which signal, or the last thing that it complained about."""
+    """Format why a process failed in one line: its signal, or the last line of its errors."""
     if code < 0:
         known = -code in {one.value for one in signal.Signals}
         return f"crashed with {signal.Signals(-code).name if known else f'signal {-code}'}"
@@ -128,7 +128,7 @@ def _how(code: int, complaints: str) -> str:
 
 
 def _optional(extra: str, names: tuple[str, ...], use: str, probe: str | None = None) -> Finding:
-    """What need not be there, but works where it is."""
+    """Run the probe of an optional package, if it is installed."""
     absent = [name for name in names if not _installed(name)]
     command = install(extra)
     if absent:
@@ -177,7 +177,7 @@ def _package(name: str) -> Finding:
 def _cache() -> Finding:
     path = cache_directory()
     sizes = [file.stat().st_size for file in path.iterdir() if file.is_file()]
-    with tempfile.TemporaryFile(dir=path) as file:  # whether it can be written
+    with tempfile.TemporaryFile(dir=path) as file:  # raises if the directory is not writable
         file.write(b"velocirl")
     entries = len(sizes)
     detail = f"{path}: {entries} compiled functions, {sum(sizes) / 2**20:,.1f} MiB, writable"
@@ -200,5 +200,5 @@ def _data() -> Finding:
 def _installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # half of it is there: trying it says what is wrong
+    except (ImportError, ValueError):  # partly installed: the probe reports what is wrong
         return True

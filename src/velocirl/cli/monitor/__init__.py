@@ -1,1 +1,1 @@
-"""`velocirl monitor`: the command, and what it is made of."""
+"""`velocirl monitor`: the command and its parts."""

@@ -1,4 +1,4 @@
-"""`velocirl monitor`: how a run stands at this moment, from another terminal."""
+"""`velocirl monitor`: live state of a run, from another terminal."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from velocirl.runs.finding import find_run
 
 INTERVAL = 1.0  # seconds
 SHORTEST, LONGEST = 0.1, 3600.0
-ENDING = 0.2  # seconds after which who says that it has ended has written its last heartbeat too
+ENDING = 0.2  # seconds from the final status of a run to its last heartbeat, at most
 
 
 @dataclass(frozen=True)
 class Sight:
-    """A run as it is seen at one moment."""
+    """State of a run at one moment."""
 
     path: Path
     description: RunDescription
-    status: str  # of a run that was killed it is "interrupted"
+    status: str  # "interrupted" for a run that was killed
     heartbeat: HeartbeatState | None
     age: float | None  # seconds since the heartbeat
 
     @property
     def running(self) -> bool:
-        """Whether there is more to come."""
+        """Whether the run continues."""
         return self.status == "running"
 
     @property
     def compiling(self) -> bool:
-        """Whether it has yet to begin: what training needs is compiled, or loaded."""
+        """Whether the run is still compiling or loading code before training."""
         return self.running and self.heartbeat is not None and self.heartbeat.compiling
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will take."""
+        """The remaining seconds; None if unknown."""
         return self.heartbeat.seconds_left if self.heartbeat is not None and self.running else None
 
 
 def monitor(arguments: Sequence[str]) -> None:
-    """Show how a run stands, until it ends."""
+    """Show the state of a run until it ends."""
     given = _parser().parse(arguments)
     interval = given.get("interval", INTERVAL)
     if not SHORTEST <= interval <= LONGEST:
@@ -61,7 +61,7 @@ def monitor(arguments: Sequence[str]) -> None:
             print(json.dumps(as_json(sight), allow_nan=False), flush=True)
         return
     from velocirl.cli.monitor.picture import show, show_lines, show_live
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
     console = make_console()
     if "once" in given:
@@ -73,7 +73,7 @@ def monitor(arguments: Sequence[str]) -> None:
 
 
 def look(path: Path) -> Sight:
-    """The run in a directory as it stands now; nothing there is touched."""
+    """Read the current state of the run in a directory, without changing anything."""
     description = _read(path)
     status = RunSummary(path.name, path, description).status
     heartbeat = read_heartbeat(path)
@@ -83,7 +83,7 @@ def look(path: Path) -> Sight:
 
 
 def watch(path: Path, interval: float) -> Iterator[Sight]:
-    """The run as it stands, again and again until it has ended; the last one says how."""
+    """Yield the state of a run at each interval until it has ended; the last one is its final state."""
     while (sight := look(path)).running:
         yield sight
         time.sleep(interval)
@@ -94,7 +94,7 @@ def watch(path: Path, interval: float) -> Iterator[Sight]:
 
 
 def as_json(sight: Sight) -> dict[str, Any]:
-    """One line of JSON; what is not known is null."""
+    """Convert to JSON values; unknown ones are null."""
     description, heartbeat = sight.description, sight.heartbeat
     left = sight.seconds_left
     return {
@@ -122,7 +122,7 @@ def as_json(sight: Sight) -> dict[str, Any]:
 
 
 def _find(name: str | None) -> Path:
-    """The directory of the run of a name, or of the newest one that is running."""
+    """Return the directory of a run by name, or of the newest one running."""
     if name is not None:
         return find_run(name).path
     for summary in list_runs():

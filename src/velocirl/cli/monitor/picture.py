@@ -1,4 +1,4 @@
-"""A run that is being watched, as a person sees it: a panel that moves in a terminal, lines elsewhere."""
+"""Display of a monitored run: a live panel in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from velocirl.cli.monitor.command import Sight
 
 SPARKS = 40  # characters of a curve of the last minutes
-BAR = 20  # characters of a phase that takes all the time
-OLD = 5.0  # seconds after which it is said how old a heartbeat is
+BAR = 20  # characters of a phase that takes all of the time
+OLD = 5.0  # seconds from which the age of a heartbeat is shown
 
 
 def show_live(console: Console, sights: Iterable[Sight]) -> None:
-    """A panel that moves until the run ends, and then how it did."""
+    """Show a live panel until the run ends, then its final status."""
     sight = None
     with Live(console=console, auto_refresh=False) as live:
         for sight in sights:
@@ -50,7 +50,7 @@ def show_live(console: Console, sights: Iterable[Sight]) -> None:
 
 
 def show_lines(console: Console, sights: Iterable[Sight]) -> None:
-    """A line for each moment, and at the end how it ended."""
+    """Print a line for each state, then the final status."""
     for sight in sights:
         if sight.running or sight.heartbeat is not None:
             console.print(line(sight), soft_wrap=True, markup=False)
@@ -59,7 +59,7 @@ def show_lines(console: Console, sights: Iterable[Sight]) -> None:
 
 
 def show(console: Console, sight: Sight) -> None:
-    """One picture."""
+    """Print one state."""
     if console.is_terminal:
         console.print(panel(console, sight))
     else:
@@ -70,14 +70,14 @@ def show(console: Console, sight: Sight) -> None:
 
 
 def panel(console: Console, sight: Sight) -> Panel:
-    """All that is known of a run at one moment."""
+    """Build the panel of a run's state."""
     width = min(console.width, WIDEST)
     parts = Group(*_parts(console, sight, width - 4))
     return Panel(parts, title=_title(sight), title_align="left", box=box.ROUNDED, border_style="dim", width=width)
 
 
 def line(sight: Sight) -> str:
-    """The same in one line, as far as it fits."""
+    """Format a run's state as one line."""
     heartbeat = sight.heartbeat
     if heartbeat is None or sight.compiling:
         return _before_training(sight)
@@ -97,7 +97,7 @@ def line(sight: Sight) -> str:
 
 
 def ending(sight: Sight) -> str:
-    """How a run ended, and what can be done then."""
+    """Format the final status of a run, and how to continue."""
     name, heartbeat = printable(sight.path.name), sight.heartbeat
     steps = "" if heartbeat is None else f" after {heartbeat.steps:,} steps"
     mean = "" if heartbeat is None or heartbeat.mean_return is None else f"; return {say_figure(heartbeat.mean_return)}"
@@ -129,7 +129,7 @@ def _parts(console: Console, sight: Sight, width: int) -> list[Any]:
 
 
 def _progress(sight: Sight, heartbeat: HeartbeatState, width: int, wide: bool) -> list[Any]:
-    """A bar and what is to be said of it, beside it or, where there is no room, below."""
+    """Return a progress bar with its text to the right or, without room, below."""
     left = sight.seconds_left
     said = [
         f"{say_count(heartbeat.steps)} of {say_count(heartbeat.total)} steps",
@@ -169,7 +169,7 @@ def _figures(sight: Sight, heartbeat: HeartbeatState, wide: bool, plain: bool) -
 
 
 def _phases(heartbeat: HeartbeatState, wide: bool, plain: bool) -> Table:
-    """Where the time goes, as a tree."""
+    """Build a tree of the phases' fractions of the time."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -182,14 +182,14 @@ def _phases(heartbeat: HeartbeatState, wide: bool, plain: bool) -> Table:
 
 
 def _heard(sight: Sight) -> list[str]:
-    """That nothing new has come for a while, where that is so."""
+    """Return a note if the last heartbeat is old."""
     if not sight.running or sight.age is None or sight.age < OLD:
         return []
     return [f"last heard of {say_seconds(sight.age)} ago"]
 
 
 def _before_training(sight: Sight) -> str:
-    """What can be said of a run of which there are no figures yet."""
+    """Format the state of a run that has no metrics yet."""
     if sight.compiling:
         return f"compiling, for {say_seconds(sight.age or 0.0)} so far: the first figures come after that"
     yet = " yet" if sight.running else ""

@@ -1,1 +1,1 @@
-"""What a person names on a command line: environments, runs, models, controllers, and code that only a file names."""
+"""Lookup of objects named on a command line: environments, runs, models, controllers, and trusted code."""

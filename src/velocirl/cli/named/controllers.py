@@ -1,4 +1,4 @@
-"""Controllers that a person names in the place of a trained model."""
+"""Controllers selected in place of a trained model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOR_MODELS = ("best", "latest", "env", "trust", "stochastic", "render", "video")
 
 
 def add_controller(parser: Parser) -> None:
-    """The option by which a controller is named; then the model is that of an environment."""
+    """Add the option that selects a controller; the model argument then names an environment."""
     parser.add_argument(
         "--controller",
         type=one_of(list(CONTROLLERS)),
@@ -25,7 +25,7 @@ def add_controller(parser: Parser) -> None:
 
 
 def find_controller(given: Mapping[str, Any]) -> tuple[Any, Chosen]:
-    """The controller that is asked for, and its environment."""
+    """Return the requested controller and its environment."""
     name = given["controller"]
     if "model" not in given:
         raise ValueError(f"say in which environment: ENV --controller {name}")

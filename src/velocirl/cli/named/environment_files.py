@@ -1,8 +1,8 @@
-"""Environments that a person names: by id, as gym:ID, or by the Python file that defines them.
+"""Environments named by id, as gym:ID, or by the Python file that defines them.
 
-Environments are code, and runs, models and configurations are data: code that only they name is imported if this user
-has named it in a command before, as it is now, and otherwise refused (see `trust`). What is imported are the very
-bytes that were looked at.
+Environments are code, while runs, models and configurations are data. Code named only by such data is refused, unless
+the user named it in a command before with the same content (see `trust`). The bytes that are imported are the bytes
+that were checked.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from velocirl.vector.gymnasium_ids import find_spec
 from velocirl.vector.making import GYMNASIUM
 
 ENDING = ".py"
-HANDED: dict[str, Any] = {}  # environments that this process was given as objects, by name; see `cli.train.given`
+HANDED: dict[str, Any] = {}  # environments passed to this process as objects, by name; see `cli.train.given`
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """An environment for an agent, and the file that defines it, where there is one."""
+    """An environment for an agent, and the file that defines it, if any."""
 
-    environment: Any  # as agents take it
+    environment: Any  # as agents accept it
     id: str
     file: Path | None = None
-    sha256: str | None = None  # of that file, as it was imported
+    sha256: str | None = None  # of that file's content as it was imported
 
     @property
     def spelled(self) -> str:
-        """How it is written on a command line, from anywhere."""
+        """The environment as written on a command line, valid in any directory."""
         return self.id if self.file is None else f"{self.file}:{self.id}"
 
 
 def choose(name: str, *, named_by: str | None = None, trust: bool = False, quiet: bool = False) -> Chosen:
-    """The environment of `ID`, `gym:ID`, `file.py` or `file.py:ID`.
+    """Find the environment of `ID`, `gym:ID`, `file.py` or `file.py:ID`.
 
-    `named_by` says which file named it, where that was not the person at the command line; then code has to be known,
-    or to be trusted by `--trust`, and it is said that it runs.
+    `named_by` is the file that named the environment, if it was not the user's command line. Its code must then be
+    known, or trusted by `--trust`, and its import is reported.
     """
     if name in HANDED:
         return Chosen(HANDED[name], name)
@@ -62,11 +62,11 @@ def choose(name: str, *, named_by: str | None = None, trust: bool = False, quiet
 
 
 def vouch(name: str, *, named_by: str | None, trust: bool, quiet: bool) -> bytes:
-    """Refuse an environment whose code is not trusted; gives the content of the file that defines it, read once."""
+    """Raise for an environment whose code is not trusted; returns the content of its defining file, read once."""
     file, _ = _split(name)
     if file is None:
         if name.startswith(GYMNASIUM) and ":" in name.removeprefix(GYMNASIUM):
-            # module:ID, for which Gymnasium imports the module. Where that lies only Python knows: its name is trusted.
+            # module:ID, for which Gymnasium imports the module. Only Python can locate it, so its name is trusted.
             require_trust(Trusted(name, ""), named_by, trust=trust, quiet=quiet)
         return b""
     path = _full(file)
@@ -87,7 +87,7 @@ def _digest(source: bytes) -> str:
 
 
 def _split(name: str) -> tuple[Path | None, str]:
-    """The file and the id of `file.py:ID`; no file where none is meant."""
+    """Split `file.py:ID` into file and id; the file is None for other names."""
     before, colon, after = name.rpartition(":")
     if name.endswith(ENDING):
         return Path(name), ""
@@ -95,7 +95,7 @@ def _split(name: str) -> tuple[Path | None, str]:
 
 
 def _import(path: Path, source: bytes) -> list[Environment]:
-    """Import a file of this content and give back the environments that it defines."""
+    """Import a file with this content; returns the environments that it defines."""
     before = [registry.find(name) for name in registry.list_envs()]
     import_file(path, source)
     after = [registry.find(name) for name in registry.list_envs()]

@@ -1,4 +1,4 @@
-"""Models that a person names: a run, or the file of one."""
+"""Models named on a command line: a run, a file, or an environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ load_algorithms()
 
 
 def add_model(parser: Parser, *, best_first: bool = True) -> None:
-    """The options by which a model is named; of a run it is the best where there is one, or always the latest."""
+    """Add the options that name a model; of a run, the default is the best one if `best_first`, else the latest."""
     best, latest = (" (default where there is one)", "") if best_first else ("", " (default)")
     parser.add_argument(
         "model",
@@ -44,21 +44,21 @@ def add_model(parser: Parser, *, best_first: bool = True) -> None:
 
 
 def add_playing(parser: Parser) -> None:
-    """The options by which episodes are played."""
+    """Add the options for playing episodes."""
     parser.add_argument("--episodes", type=whole_number, metavar="N", help="Number of episodes (default: 1)")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the first episode (default: 0)")
     add_stochastic(parser)
 
 
 def add_stochastic(parser: Parser) -> None:
-    """The option by which an agent follows its policy to the letter."""
+    """Add the option to sample from the policy."""
     parser.add_argument(
         "--stochastic", action="store_true", help="Sample actions instead of taking the most probable ones"
     )
 
 
 def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
-    """The state, its environment, and where it comes from, in words."""
+    """Return a model's state, its environment and its origin in words."""
     if "best" in given and "latest" in given:
         raise ValueError("choose --best or --latest")
     name = given.get("model")
@@ -78,7 +78,7 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
 
 
 def find_agent_of_data(given: Mapping[str, Any]) -> tuple[Agent, str] | None:
-    """The agent of a model that was learnt from data of no known environment, and its name; None of any other."""
+    """Load the agent of a model trained on data of no known environment, with its name; None for other models."""
     name = given.get("model")
     if "env" in given:
         return None
@@ -110,7 +110,7 @@ def _of_file(path: Path, source: str, given: Mapping[str, Any]) -> tuple[State, 
 
 
 def _require_plant(environment: str, source: str, given: Mapping[str, Any]) -> None:
-    """Refuse to let a model act that learned from data without its plant, unless one is named."""
+    """Raise for a model trained on data without an environment, unless one is named."""
     if environment.startswith(RECORDED) and "env" not in given:
         plant = environment.removeprefix(RECORDED)
         data = "data" if plant == UNNAMED else f"data of {plant}"
@@ -120,7 +120,7 @@ def _require_plant(environment: str, source: str, given: Mapping[str, Any]) -> N
 
 
 def find_table(given: Mapping[str, Any]) -> tuple[TabularAgent, str]:
-    """An agent with a table, and where it comes from; the latest of a run unless the best is asked for."""
+    """Load an agent with a table, with its origin; of a run, the latest one unless --best is given."""
     given = given if "best" in given else {**given, "latest": True}
     state, chosen, source = find_model(given)
     kind = algorithm_from(str(state.document.get("algorithm")))

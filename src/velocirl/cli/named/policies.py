@@ -1,4 +1,4 @@
-"""Policies that a person names: the model of a run or of a file, or a controller of an environment."""
+"""Policies named on a command line: the model of a run or a file, or a controller of an environment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from velocirl.trajectories.policies import Policy
 
 
 def find_policy(given: Mapping[str, Any], *, by_data: bool = False) -> tuple[Policy, Given | None, str]:
-    """Find a controller or the model of a run; return it, its environment (None: that of training), and its name.
+    """Find a controller or the model of a run; returns it, its environment (None: as in training) and its name.
 
-    `by_data`: it does not act, so that a model of data needs no environment.
+    With `by_data` the policy does not act, so a model trained on data needs no environment.
     """
     if "controller" in given:
         controller, chosen = find_controller(given)

@@ -1,4 +1,4 @@
-"""Code that only a file names, and which code this user has let run before: not by its path, but by its content."""
+"""Trust in code that only a file names: code that the user has run before, identified by content as well as path."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from velocirl.engine.disk.directories import data_directory, open_home
 from velocirl.engine.disk.files import UnsafePathError, open_own, parse_json, plain_handle
 from velocirl.monitor.words import printable
 
-NAMED = "environment_files.jsonl"  # in the data directory: the code that this user has named
-BUFFER_FILE = "buffer file"  # in place of the SHA-256 of what is no code
+NAMED = "environment_files.jsonl"  # in the data directory: the code that the user has named
+BUFFER_FILE = "buffer file"  # in place of a SHA-256, for a file that is not code
 
 
 class Trusted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of that list."""
+    """Entry of the list of trusted code."""
 
     code: str  # the path of a file, or gym:MODULE:ID
-    sha256: str  # of the file's content; of a module there is none
+    sha256: str  # of the file's content; empty for a module
 
 
 def add_trust(parser: Parser | argparse._ArgumentGroup) -> None:
-    """The option by which code is trusted that would be refused."""
+    """Add the option to trust code that would be refused."""
     parser.add_argument(
         "--trust", action="store_true", help="Run the environment's file though it is new, or not as you ran it last"
     )
 
 
 def require_trust(code: Trusted, named_by: str | None, *, trust: bool, quiet: bool) -> None:
-    """Remember code that the person named; run what only a file names if it is remembered as it is, and say so.
+    """Remember code that the user named; accept code that a file names only if it is remembered unchanged.
 
-    Otherwise the person at a terminal is asked, and a program has to say --trust.
+    Otherwise the user is asked if there is a terminal; without one, --trust is required. The import is reported.
     """
     known = _remembered()
     if named_by is not None:
@@ -52,7 +52,7 @@ def require_trust(code: Trusted, named_by: str | None, *, trust: bool, quiet: bo
 
 
 def require_buffer_file(path: str, named_by: str | None, *, trust: bool) -> None:
-    """The same for the file of a memory, which is made where it is missing and written over where it is there."""
+    """Check the file of a replay buffer likewise, as it is created or overwritten."""
     file, known = Trusted(os.path.realpath(path), BUFFER_FILE), _remembered()
     if named_by is not None and file not in known and not trust:
         wish = f"{named_by} wants its memory in {file.code}, a file elsewhere that you have not named before"
@@ -63,7 +63,7 @@ def require_buffer_file(path: str, named_by: str | None, *, trust: bool) -> None
 
 
 def _agreed(wish: str) -> bool:
-    """Whether somebody is there to be asked, and agrees."""
+    """Ask the user, if there is a terminal; returns whether they agree."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{printable(wish)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -81,7 +81,7 @@ def _remembered() -> set[Trusted]:
             os.close(home)
     except UnsafePathError:
         raise
-    except OSError:  # there is none
+    except OSError:  # no such file
         return set()
     known = set()
     for line in lines:
@@ -92,7 +92,7 @@ def _remembered() -> set[Trusted]:
 
 def _remember(code: Trusted) -> None:
     path = data_directory() / NAMED
-    with contextlib.suppress(OSError):  # then it has to be named again where a run of it is resumed
+    with contextlib.suppress(OSError):  # then it has to be named again to resume a run of it
         home = open_home(path.parent)
         try:
             handle = plain_handle(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, home)

@@ -1,1 +1,1 @@
-"""`velocirl play`: the command, and what it is made of."""
+"""`velocirl play`: the command and its parts."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def play(arguments: Sequence[str]) -> None:
-    """Watch the agent of a run or of a file, play an environment yourself, or TicTacToe against a table."""
+    """Watch the agent of a run or a file, play an environment yourself, or TicTacToe against a table."""
     parser = Parser(
         "play [RUN|FILE|ENV]",
         "Watch an agent at play, in this terminal or in a window. With --me, or against a table of TicTacToe, play"
@@ -64,7 +64,7 @@ def play(arguments: Sequence[str]) -> None:
 
 
 def _watch(console: Console, agent: Agent, given: Mapping[str, Any]) -> None:
-    """Show episodes until all are over: in a window, as pictures of coloured blocks, or as text."""
+    """Show episodes until all are over: in a window, as images of colored blocks, or as text."""
     mode = _mode(console, agent, "window" in given)
     options = {"episodes": given.get("episodes", 1), "seed": given.get("seed", 0)}
     pace = Pace(given.get("fps"))

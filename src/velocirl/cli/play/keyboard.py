@@ -13,11 +13,11 @@ LEFT, RIGHT, UP, DOWN = "left", "right", "up", "down"
 ARROWS = {b"A": UP, b"B": DOWN, b"C": RIGHT, b"D": LEFT}
 NAMED = {b"\x04": END, b"\r": ENTER, b"\n": ENTER, b" ": SPACE, b"\x7f": ERASE, b"\b": ERASE}
 ESCAPE = b"\x1b"
-FOLLOWS = 0.05  # seconds within which the rest of an arrow's bytes comes, where Escape was not pressed alone
+FOLLOWS = 0.05  # seconds to wait for the rest of an arrow key's bytes before Escape counts as pressed
 
 
 class Keyboard:
-    """A terminal whose keys are read one by one, without being shown; afterwards it is as it was before."""
+    """Terminal whose keys are read one by one without echo; its settings are restored afterward."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._handle = (stream or sys.stdin).fileno()
@@ -31,7 +31,7 @@ class Keyboard:
         self._before = termios.tcgetattr(self._handle)
         tty.setcbreak(self._handle)
         changed = termios.tcgetattr(self._handle)
-        changed[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the shell behind the pictures
+        changed[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the shell behind the animation
         termios.tcsetattr(self._handle, termios.TCSANOW, changed)
         return self
 
@@ -41,7 +41,7 @@ class Keyboard:
         termios.tcsetattr(self._handle, termios.TCSAFLUSH, self._before)
 
     def read(self, until: float | None = None) -> str | None:
-        """Return the next key: a character in lower case, or a name; None where none comes until then."""
+        """Return the next key: a lower-case character or a name; None if none is pressed before `until`."""
         while True:
             if self._held:
                 key = self._take()
@@ -52,7 +52,7 @@ class Keyboard:
                 return None
 
     def _more(self, until: float | None) -> bool:
-        """Wait for bytes, as long as there is time (`time.perf_counter`); an end of the input ends the game."""
+        """Wait for bytes until a time of `time.perf_counter`; the end of input counts as the key that ends the game."""
         left = None if until is None else max(0.0, until - time.perf_counter())
         if not select.select([self._handle], [], [], left)[0]:
             return False
@@ -60,7 +60,7 @@ class Keyboard:
         return True
 
     def _take(self) -> str | None:
-        """Take a key from the bytes; None for one without a meaning."""
+        """Decode a key from the bytes; None for a key without a meaning."""
         first = self._held[:1]
         if first == ESCAPE:
             return self._take_escape()
@@ -72,7 +72,7 @@ class Keyboard:
         return text if text.isprintable() and text else None
 
     def _take_escape(self) -> str | None:
-        """Take Escape, or the key that a sequence of bytes stands for."""
+        """Decode Escape, or the key encoded by an escape sequence."""
         if len(self._held) == 1 and not self._more(time.perf_counter() + FOLLOWS):
             self._held = b""
             return END

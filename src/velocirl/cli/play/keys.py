@@ -1,4 +1,4 @@
-"""Keys for the actions of an environment, by what these mean."""
+"""Key bindings for the actions of an environment, chosen by their meanings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.cli.play.keyboard import DOWN, LEFT, RIGHT, SPACE, UP
 
 SHOWN = {LEFT: "←", RIGHT: "→", UP: "↑", DOWN: "↓", SPACE: "space"}
 IDLE = {"stay", "noop", "no op", "nothing", "none", "idle", "coast", "wait"}
-# Keys of words, the first that is free.
+# Keys for words, in order of preference.
 WORDS = {
     **dict.fromkeys(("left", "west"), (LEFT, "a")),
     **dict.fromkeys(("right", "east"), (RIGHT, "d")),
@@ -27,10 +27,10 @@ WORDS = {
     **dict.fromkeys(("down right", "downright"), ("c",)),
     **dict.fromkeys(IDLE, ("x", ".")),
 }
-SIMILAR = {LEFT: "a", RIGHT: "d", UP: "w", DOWN: "s"}  # letters for hands that are not at the arrows
-LETTERS, DIRECTIONS = "rtfgvbyuiohjklnmp", "qezcwasdx"  # the latter where nothing else is free
-ROWS = ("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm")  # of keys, one for each choice of several
-# What the actions of Gymnasium's environments mean that have no `get_action_meanings`.
+SIMILAR = {LEFT: "a", RIGHT: "d", UP: "w", DOWN: "s"}  # alternative letters for the arrow keys
+LETTERS, DIRECTIONS = "rtfgvbyuiohjklnmp", "qezcwasdx"  # the latter when nothing else is free
+ROWS = ("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm")  # of keys, one for each choice of a composite action
+# Action meanings of Gymnasium environments without `get_action_meanings`.
 MEANINGS = {
     "CartPole": ("left", "right"),
     "MountainCar": ("left", "stay", "right"),
@@ -47,11 +47,11 @@ MEANINGS = {
 
 
 class Keys:
-    """Keys that choose actions: of one choice, or of several at once, each with a row of keys."""
+    """Key bindings of actions: of one discrete choice, or of several, each with a row of keys."""
 
     def __init__(self, space: gymnasium.Space[Any], meanings: Sequence[str] = ()) -> None:
         self._several = isinstance(space, (MultiDiscrete, MultiBinary))
-        self.idle: Any = None  # the action of nobody who presses a key
+        self.idle: Any = None  # the action while no key is pressed
         if isinstance(space, Discrete):
             self.start, self.count = int(space.start), int(space.n)
             names = list(meanings) if len(meanings) == self.count else []
@@ -68,21 +68,21 @@ class Keys:
 
     @property
     def typed(self) -> bool:
-        """Return whether actions are too many for keys, and their numbers are typed."""
+        """Return whether there are too many actions for keys, so that their numbers are typed."""
         return not self._chosen
 
     @property
     def sent(self) -> bool:
-        """Return whether Enter sends an action that keys put together."""
+        """Return whether Enter sends an action composed by several keys."""
         return self._several
 
     @property
     def action(self) -> Any:
-        """The action that the keys of several choices have put together."""
+        """The action composed by the keys so far."""
         return self._choice.astype(self._dtype)
 
     def press(self, key: str) -> Any:
-        """Return the action of a key; None where it has none."""
+        """Return the action of a key; None for an unassigned key."""
         if key not in self._chosen:
             return None
         choice, option = self._chosen[key]
@@ -92,7 +92,7 @@ class Keys:
         return self.action
 
     def lines(self, width: int) -> list[str]:
-        """The keys and what they do, in lines of at most this width."""
+        """Return the keys and their actions, in lines of at most `width` characters."""
         if self.typed:
             return [f"type the number of an action, {self.start} to {self.start + self.count - 1}, and Enter"]
         if self._several:
@@ -115,7 +115,7 @@ class Keys:
 
 
 def meanings_of(env: gymnasium.Env) -> Sequence[str]:
-    """Return the meanings of an environment's actions, where they are known."""
+    """Return the meanings of an environment's actions, if they are known."""
     inner: Any = env.unwrapped
     own = getattr(getattr(inner, "environment", None), "action_meanings", ())
     if own:
@@ -127,12 +127,12 @@ def meanings_of(env: gymnasium.Env) -> Sequence[str]:
 
 
 def plain(meaning: str) -> str:
-    """A meaning in lower case, words between single spaces: NOOP, up_left and Up-Left are noop and up left."""
+    """Normalize a meaning to lower case with single spaces: NOOP, up_left and Up-Left become noop and up left."""
     return " ".join(re.findall(r"[^\W_]+", meaning.lower())) or meaning.lower()
 
 
 def wrapped(parts: Sequence[str], width: int) -> list[str]:
-    """Parts side by side, in as many lines as they take."""
+    """Arrange parts side by side in lines of at most `width` characters."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + 3 + len(part) <= width:
@@ -143,9 +143,9 @@ def wrapped(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _keys_of(meanings: Sequence[str]) -> dict[str, int]:
-    """The action of each key: of single characters themselves, of words as `WORDS` has them, of others a letter.
+    """Assign a key to each action: a single character to itself, words from `WORDS`, others a letter.
 
-    No keys where they are too few.
+    Returns the action index by key; empty if there are too few keys.
     """
     keys: dict[str, int] = {}
 
@@ -172,12 +172,12 @@ def _keys_of(meanings: Sequence[str]) -> dict[str, int]:
 
 
 def _numbered(count: int) -> dict[str, int]:
-    """Keys of actions without meanings: digits, and no keys where there are more actions than digits."""
+    """Assign digits to actions without meanings; empty if there are more actions than digits."""
     return {str(place): place for place in range(count)} if count <= 10 else {}
 
 
 def _choices(space: gymnasium.Space[Any]) -> list[int]:
-    """The number of options of each choice; what has no keys is refused."""
+    """Return the number of options of each choice; raises for spaces without keys."""
     if isinstance(space, MultiBinary) and len(space.shape) == 1:
         counts = [2] * space.shape[0]
     elif isinstance(space, MultiDiscrete) and space.nvec.ndim == 1 and not np.any(space.start):

@@ -1,4 +1,4 @@
-"""A person at play, in a terminal: `velocirl play ENV --me`."""
+"""Human play in a terminal: `velocirl play ENV --me`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from velocirl.monitor.screen import Screen
 
-OF_AGENTS = ("best", "latest", "env", "stochastic", "window", "watch", "first")  # options that a person has no use for
-TURNS_BELOW = 5  # steps per second: slower environments wait for a key
-HELD = 0.15  # seconds that a key counts, where there is an action for nobody who presses one
+OF_AGENTS = ("best", "latest", "env", "stochastic", "window", "watch", "first")  # options that apply only to agents
+TURNS_BELOW = 5  # steps per second; slower environments wait for a key
+HELD = 0.15  # seconds that a key counts, if there is an idle action
 
 
 class Ended(Exception):  # noqa: N818 - not a fault
-    """The person pressed Escape."""
+    """The user pressed Escape."""
 
 
 def play_yourself(given: Mapping[str, Any]) -> None:
-    """Play episodes of an environment from the keyboard, until the person ends it."""
+    """Play episodes of an environment from the keyboard, until the user stops."""
     for name in OF_AGENTS:
         if name in given:
             raise ValueError(f"--{name} is for agents: leave it out with --me")
@@ -75,11 +75,11 @@ class Game:
         self._turns = self._fps < TURNS_BELOW or keys.typed
         self._mask: Any = None
         self._action: Any = None
-        self._pressed = 0.0  # when its key was pressed
+        self._pressed = 0.0  # time of the last key with an action
         self._typed = ""
 
     def play(self, results: list[str]) -> None:
-        """Play all episodes; adds a line for each that ends."""
+        """Play all episodes; appends a line to `results` for each one that ends."""
         episode = 0
         while self._episodes is None or episode < self._episodes:
             one = self._play_episode(episode)
@@ -112,7 +112,7 @@ class Game:
         return one
 
     def _wait_for_action(self, one: Moment) -> Any:
-        """Wait for a key that has an action; an episode in real time begins with one."""
+        """Wait for a key that has an action; in real time, only before the first step of an episode."""
         note = "" if self._turns else "a key begins"
         while True:
             self._show(one, [note or (f"action: {self._typed}" if self._typed else "")])
@@ -129,7 +129,7 @@ class Game:
             note = "that action is not legal here"
 
     def _action_at(self, due: float) -> Any:
-        """Read keys until a step is due; returns the newest action, or that of nobody who presses a key."""
+        """Read keys until a step is due; returns the newest action, or the idle action if no key is pressed."""
         new = False
         while (key := self._read(due)) is not None:
             action = self._keys.press(key)
@@ -141,7 +141,7 @@ class Game:
         return action if legal else self._keys.start + int(np.flatnonzero(np.asarray(self._mask))[0])
 
     def _type(self, key: str) -> Any:
-        """Put the number of an action together; returns it once Enter ends it."""
+        """Compose the number of an action; returns it after Enter."""
         start, stop = self._keys.start, self._keys.start + self._keys.count
         if key == ENTER and self._typed:
             number, self._typed = int(self._typed), ""
@@ -171,12 +171,12 @@ class Game:
 
 
 def wrapped_lines(lines: list[str], width: int) -> list[str]:
-    """Lines that fit into a width."""
+    """Wrap lines to a width."""
     return [part for line in lines for part in (wrapped(line.split("   "), width) if line else [""])]
 
 
 def _mode(console: Console, source: Source) -> str:
-    """The render mode in which a terminal shows an environment."""
+    """Return the render mode in which a terminal shows an environment."""
     from velocirl.monitor.console import shows_pictures
 
     pictures = shows_pictures(console)
@@ -193,7 +193,7 @@ def _mode(console: Console, source: Source) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGHUP end the game in order, so that the terminal is as it was before."""
+    """Let SIGTERM and SIGHUP end the game cleanly while this context lasts, so that the terminal is restored."""
 
     def end(number: int, frame: Any) -> None:  # noqa: ARG001 - a handler's signature
         raise SystemExit(128 + number)

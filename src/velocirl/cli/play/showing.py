@@ -1,4 +1,4 @@
-"""Episodes on the screen of a terminal, at a rate of steps per second."""
+"""Animation of episodes in a terminal, at a fixed rate of steps per second."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from velocirl.monitor.screen import Screen
 
-BEHIND = 0.5  # seconds that a slow start may be made up for
-GLANCE = 0.2  # seconds after which a frame is shown even where steps are late
+BEHIND = 0.5  # seconds of delay that later steps may make up for
+GLANCE = 0.2  # seconds after which a frame is shown even if steps are late
 
 
 class Pace:
-    """Steps at a rate; frames are left out where steps come late."""
+    """Timer of steps at a fixed rate; frames are skipped when steps are late."""
 
     def __init__(self, fps: float | None) -> None:
-        self._fps = fps  # None: as each moment has it
+        self._fps = fps  # None: the rate of each moment
         self._period = 0.0
         self._due = time.perf_counter()
         self._seen = 0.0
@@ -51,7 +51,7 @@ class Pace:
 
 @contextmanager
 def open_screen(console: Console) -> Iterator[Screen]:
-    """The screen of a console's terminal; what others print there meanwhile is printed afterward."""
+    """Open the screen of a console's terminal; other output meanwhile is printed afterward."""
     from velocirl.monitor.screen import Screen
 
     sys.stdout.flush()
@@ -63,7 +63,7 @@ def open_screen(console: Console) -> Iterator[Screen]:
         os.fdopen(os.dup(console.file.fileno()), "w", encoding="utf-8") as terminal,
     ):
         try:
-            for handle in shared:  # by number, as libraries in C print too
+            for handle in shared:  # by descriptor, as C libraries print too
                 os.dup2(printed.fileno(), handle)
             with Screen(terminal, truecolor=console.color_system == "truecolor") as screen:
                 yield screen
@@ -78,7 +78,7 @@ def open_screen(console: Console) -> Iterator[Screen]:
 
 
 def animate(console: Console, played: Any, pace: Pace) -> None:
-    """Show moments as they come, and print how episodes ended."""
+    """Show moments as they come, and print how the episodes ended."""
     ended: list[str] = []
     try:
         with open_screen(console) as screen:
@@ -94,7 +94,7 @@ def animate(console: Console, played: Any, pace: Pace) -> None:
 
 
 def told(one: Moment) -> str:
-    """Describe the progress of an episode, or its end."""
+    """Format the progress of an episode, or its end."""
     what = "over after" if one.ended else "step"
     steps = f"{one.step:,} steps" if one.ended else f"{one.step:,}"
     return f"episode {one.episode + 1}: {what} {steps}, return {one.total:,.6g}"

@@ -1,4 +1,4 @@
-"""A game of TicTacToe against a table."""
+"""Game of TicTacToe against a table."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ RESULTS = {THEIRS: "[bold green]you win[/]", MINE: "[bold red]the table wins[/]"
 
 
 class Tally(NamedTuple):
-    """How games ended so far."""
+    """Results of the games so far."""
 
     won: int = 0
     drawn: int = 0
     lost: int = 0
 
     def with_result(self, result: int) -> Tally:
-        """After one more game."""
+        """Return the tally after one more game."""
         return Tally(self.won + (result == THEIRS), self.drawn + (result == EMPTY), self.lost + (result == MINE))
 
 
 class Ended(Exception):  # noqa: N818 - not a fault
-    """The person has had enough."""
+    """The user wants to stop."""
 
 
 def play_games(agent: TabularAgent, source: str, first: str | None) -> None:
-    """Play until the person has had enough; who begins is asked before each game where it is not said."""
+    """Play until the user stops; unless `first` is given, the user is asked who begins each game."""
     from rich.markup import escape
 
     from velocirl.monitor.console import make_console
@@ -59,7 +59,7 @@ def play_games(agent: TabularAgent, source: str, first: str | None) -> None:
 
 
 def play_game(console: Console, agent: TabularAgent, first: str) -> int:
-    """One game; who won it, or 0."""
+    """Play one game; returns the winner, or 0 for a draw."""
     board = np.zeros(9, np.int64)
     turn = THEIRS if first == ME else MINE
     while winner(board) == EMPTY and (board == EMPTY).any():
@@ -76,13 +76,13 @@ def play_game(console: Console, agent: TabularAgent, first: str) -> int:
 
 
 def answer(agent: TabularAgent, board: NDArray[np.int64]) -> int:
-    """The cell that the table takes: the best of those that are free."""
+    """Return the table's move: the best of the free cells."""
     action, _ = agent.predict(board, deterministic=True, action_masks=board == EMPTY)
     return int(action)
 
 
 def show(console: Console, board: NDArray[np.int64]) -> None:
-    """The board, and in its free cells their numbers."""
+    """Print the board, with the numbers of its free cells."""
     from rich.text import Text
 
     text = Text("\n")

@@ -1,1 +1,1 @@
-"""`velocirl plot`: the command, and what it is made of."""
+"""`velocirl plot`: the command and its parts."""

@@ -1,4 +1,4 @@
-"""`velocirl plot`: the learning curves of runs and of groups of seeds, side by side."""
+"""`velocirl plot`: learning curves of runs and of groups of seeds, for comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILES = (".png", ".html", ".csv")
 
 
 def plot(arguments: Sequence[str]) -> None:
-    """Plot runs: here, as a picture, as a page, or as figures."""
+    """Plot runs in the terminal, or as an image, a page or data."""
     given = _parser().parse(arguments)
     _check(given)
     subjects = find_subjects(given.get("runs") or [None], together="group" in given)
@@ -45,7 +45,7 @@ def plot(arguments: Sequence[str]) -> None:
     if "json" in given:
         print(json.dumps(as_json(plotted), allow_nan=False))
         return
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
     console = make_console()
     show(console, plotted)
@@ -54,7 +54,7 @@ def plot(arguments: Sequence[str]) -> None:
 
 
 def plotted_of(subjects: Sequence[Subject], word: str, by: Any, smooth: int) -> Plot:
-    """Return the plot of runs and groups; says which of them have no part in it."""
+    """Return the plot of runs and groups; warns about those without data for it."""
     metric = choose_metric(word, subjects)
     plotted = plot_of(subjects, metric, by, smooth)
     if not plotted.lines:
@@ -64,19 +64,19 @@ def plotted_of(subjects: Sequence[Subject], word: str, by: Any, smooth: int) -> 
 
 
 def choose_metric(word: str, subjects: Sequence[Subject]) -> str:
-    """The figure that a word means: its whole name, the end of it, or what displays call it."""
+    """Return the metric that a word means: its full name, the end of it, or its label in displays."""
     known = known_metrics(subjects) or [RETURN]
     named = [key for key, name in FIGURES.items() if name == word and key in known]
     for found in ([word] if word in known else [], named, [one for one in known if one.endswith(f"/{word}")]):
         if len(found) == 1:
             return found[0]
-    if word == RETURN:  # which every run has, once an episode has ended
+    if word == RETURN:  # every run has it once an episode has ended
         return word
     raise ValueError(f"there is no figure {word!r} in these runs{nearest(word, [*known, *FIGURES.values()])}")
 
 
 def show(console: Console, plotted: Plot) -> None:
-    """The plot in a terminal, with its legend below."""
+    """Print the plot in a terminal, with its legend below."""
     from rich.text import Text
 
     colored = console.color_system is not None
@@ -85,7 +85,7 @@ def show(console: Console, plotted: Plot) -> None:
         lines.append(Line(one.curve.x.tolist(), one.curve.y.tolist()))
         owners.append(place)
     for place, one in enumerate(plotted.lines):
-        if one.evaluation is not None and colored:  # as dots in the colour of their line
+        if one.evaluation is not None and colored:  # as dots in the color of their line
             lines.append(Line(one.evaluation.x.tolist(), one.evaluation.y.tolist(), joined=False))
             owners.append(place)
     plain, several = console.options.ascii_only, len(plotted.lines) > 1
@@ -106,7 +106,7 @@ def show(console: Console, plotted: Plot) -> None:
 
 
 def as_json(plotted: Plot) -> dict[str, Any]:
-    """All lines, as whoever draws them elsewhere wants them."""
+    """Convert all lines to JSON values."""
     return {
         "metric": plotted.metric,
         "x": plotted.by,
@@ -124,7 +124,7 @@ def as_json(plotted: Plot) -> dict[str, Any]:
 
 
 def as_csv(plotted: Plot) -> str:
-    """A row for each point of each line."""
+    """Convert to CSV, with a row for each point of each line."""
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["name", "figure", plotted.by, "value", "low", "high"])
@@ -143,7 +143,7 @@ def _points(curve: Curve) -> dict[str, Any]:
 
 
 def _says(one: PlotLine, plotted: Plot) -> str:
-    """What the legend says of a line: its name, where it ends and how sure that is."""
+    """Format the legend of a line: its name, last value and interval."""
     end = end_of(one, plotted.by)
     interval = end.interval and f" ({end.interval}, the interquartile mean's 95% interval)"
     evaluated = end.evaluation and f"; evaluation {end.evaluation}"
@@ -151,7 +151,7 @@ def _says(one: PlotLine, plotted: Plot) -> str:
 
 
 def _mention(subjects: Sequence[Subject], plotted: Plot) -> None:
-    """Say what is not in the plot though it was asked for."""
+    """Warn about requested runs that are not in the plot."""
     shown = {one.subject.place for one in plotted.lines}
     for one in subjects:
         failed = [str(seed.seed) for seed in one.results if seed.status == "failed"]
@@ -162,7 +162,7 @@ def _mention(subjects: Sequence[Subject], plotted: Plot) -> None:
 
 
 def write_plot(plotted: Plot, path: Path) -> None:
-    """Write a plot to a file, as its ending says: a picture, a page or a table."""
+    """Write a plot to a file, as an image, a page or a table, by its suffix."""
     ending = path.suffix.lower()
     if ending == ".png":
         write_shared(path, [plot_png(plotted) or b""])
@@ -175,7 +175,7 @@ def write_plot(plotted: Plot, path: Path) -> None:
 
 
 def require_plot_file(path: Path) -> None:
-    """Refuse a file that could not be written or drawn."""
+    """Raise for a file that cannot be written or drawn."""
     ending = path.suffix.lower()
     if ending not in FILES:
         raise ValueError(f"{path} must end in .png (a picture), .html (a page) or .csv (a table)")
@@ -185,7 +185,7 @@ def require_plot_file(path: Path) -> None:
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Refuse what could not be written or drawn, before anything is read."""
+    """Raise for invalid options, before anything is read."""
     if given.get("smooth", 1) < 1:
         raise ValueError(f"--smooth must be at least 1, got {given['smooth']}")
     for path in given.get("out", ()):

@@ -1,4 +1,4 @@
-"""A plot as one HTML file, for a browser without a network."""
+"""A plot as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from velocirl.monitor.scales import linear
 from velocirl.runs.curves.comparing import Curve, Plot, PlotLine
 from velocirl.runs.curves.curve import PALETTE, legend
 
-HEIGHT = 420.0  # of the drawing
+HEIGHT = 420.0  # of the chart
 
 
 def plot_page(plotted: Plot) -> str:
-    """The page: the lines, and where each of them ends."""
+    """Build the page: the lines, and a table of their last values."""
     head = tag("header", tag("h1", plotted.title), tag("p", plotted.y_label, class_="where"), class_="top")
     parts = {
         "curves": ("Curves", section("curves", "Curves", _says(plotted), _card(plotted))),

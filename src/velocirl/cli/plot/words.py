@@ -1,4 +1,4 @@
-"""Where a line of a plot ends, in words."""
+"""Formatting of a plot line's last values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from velocirl.runs.curves.comparing import By, PlotLine
 
 
 class End(NamedTuple):
-    """The last point of a line; what there is not is empty."""
+    """The last point of a line; missing values are empty."""
 
     value: str
     interval: str
@@ -18,7 +18,7 @@ class End(NamedTuple):
 
 
 def end_of(line: PlotLine, by: By) -> End:
-    """Where a line ends, how sure that is, and its last evaluation."""
+    """Format the end of a line: last value, interval, last evaluation and position."""
     curve, at = line.curve, float(line.curve.x[-1])
     interval = ""
     if curve.low is not None and curve.high is not None:

@@ -1,1 +1,1 @@
-"""`velocirl profile`: the command, and what it is made of."""
+"""`velocirl profile`: the command and its parts."""

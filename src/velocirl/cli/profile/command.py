@@ -1,4 +1,4 @@
-"""`velocirl profile train`: where the time and the memory of a training go, and what to try next."""
+"""`velocirl profile train`: time and memory of a training, with advice on what to try next."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OPTIONS = ("--output", "--lines", "--no-flame")
 
 
 def profile(arguments: Sequence[str]) -> None:
-    """Say where the time and the memory of a command go."""
+    """Profile the time and memory of a command."""
     if not arguments:
         raise ValueError("say what to profile: velocirl profile train CartPole-v1 (velocirl profile --help says more)")
     what, *rest = arguments
     if what not in (*WHAT, "--help", "-h"):
         raise ValueError(f"there is no profile of {what!r}{nearest(what, WHAT)}")
-    own, others = _parser().parse_known_args(rest if what in WHAT else arguments)  # which shows help and exits
+    own, others = _parser().parse_known_args(rest if what in WHAT else arguments)  # may print the help and exit
     request, given = _read(others), vars(own)
     began = time.perf_counter()
     chosen = choose(request.environment, named_by=request.named_by, trust=request.trust)
@@ -51,12 +51,12 @@ def profile(arguments: Sequence[str]) -> None:
     try:
         session.run(built)
     finally:
-        if new and not any(directory.iterdir()):  # it ended before there was anything to keep
+        if new and not any(directory.iterdir()):  # it ended before there were results
             directory.rmdir()
 
 
 def claim(wanted: Path | None, environment: str) -> tuple[Path, bool]:
-    """A directory for the files, and whether it is new: the one that was named, if nothing is in it, or another."""
+    """Create a directory for the files; returns it and whether it is new. A named one must be empty."""
     if wanted is not None:
         path = wanted.expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -96,7 +96,7 @@ def _parser() -> Parser:
 
 
 def _read(arguments: list[str]) -> Request:
-    """What `velocirl train` would be asked for; a misspelt option may also be one of this command's own."""
+    """Parse the options of `velocirl train`; a misspelled option may also be one of this command."""
     try:
         request = read_request(arguments)
     except ValueError as error:

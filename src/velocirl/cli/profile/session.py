@@ -1,4 +1,4 @@
-"""One profile of a training: measured, looked at more closely, shown and written."""
+"""One profiling session: measurements, closer analysis, display and files."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from velocirl.training.running import asked_by, new_run
 from velocirl.training.settings.config import as_plain
 from velocirl.training.settings.device_choice import no_cuda
 
-SECONDS = 8.0  # of training, unless it is said for how many steps
+SECONDS = 8.0  # of training, unless a number of steps is given
 FLAME_SECONDS = 3.0
 MEMORY, TRACE = "memory.png", "trace.json"
 NO_PICTURE = 'the picture of memory needs matplotlib: pip install "velocirl[plots]"'
 
 
 class ProfileSession:
-    """Each part is shown as soon as it is there; what there is at an interrupt, or an error, is kept."""
+    """Profiling session: shows each part as soon as it is done; an interrupt or error keeps the results so far."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ProfileSession:
         self._doing = "training"
 
     def run(self, built: float) -> None:
-        """Profile an agent that took `built` seconds to build, show what is found and write it."""
+        """Profile an agent that took `built` seconds to build; shows the results and writes them."""
         found = self._measure(built)
         try:
             if found.training.interrupted:
@@ -80,7 +80,7 @@ class ProfileSession:
             self._screen.show_files(self._directory, sorted(one.name for one in self._directory.iterdir()))
 
     def _measure(self, built: float) -> Profile:
-        """The run that all figures come from."""
+        """Run the training from which the basic measurements come."""
         agent, screen, total = self._agent, self._screen, self._total
         by_clock = self._request.total_steps is None and self._request.run_dir is None
         cached, began = cached_files(), time.perf_counter()
@@ -119,7 +119,7 @@ class ProfileSession:
         return found
 
     def _look_closer(self, found: Profile) -> None:
-        """What takes runs of its own: the flame graph, the trace of the GPU, lines, and trials of advice."""
+        """Run the parts that need runs of their own: flame graph, GPU trace, lines, and trials of the advice."""
         if self._flame and self._can(found, "the flame graph", flame_missing()):
             self._draw_flame(found)
         if on_gpu(self._agent) and self._can(found, "the trace of the GPU", trace_missing()):
@@ -153,19 +153,19 @@ class ProfileSession:
             raise KeyboardInterrupt
 
     def _can(self, found: Profile, what: str, missing: str | None) -> bool:
-        """Whether what is needed is installed; where not, it is said how to install it, and the rest goes on."""
+        """Return whether a part can run; if a package is missing, adds a note on how to install it."""
         self._doing = what
         if missing is not None:
             self._note(found, missing)
         return missing is None
 
     def _variant(self, changes: Mapping[str, Any]) -> Agent:
-        """An agent as the one that was profiled, but for some settings."""
+        """Build an agent like the profiled one, with some settings changed."""
         values = {**self._request.values, "seed": getattr(self._agent.config, "seed", None), **changes}
         return build(self._request.algorithm, self._chosen, values)
 
     def _callbacks(self) -> tuple[list[Callback], AbstractContextManager[None]]:
-        """What the command asks for between iterations; and the hold on the run that is kept, where one is."""
+        """Return the requested callbacks, and the lock on the run if it is kept."""
         request, chosen = self._request, self._chosen
         plan = plan_of(request, self._agent, chosen)
         callbacks = asked_by(plan)
@@ -199,7 +199,7 @@ class ProfileSession:
 
 
 def _filling(agent: Agent) -> str:
-    """What takes more memory with every step until it is full."""
+    """Describe what still grows with every step until it is full."""
     size = getattr(agent.config, "buffer_size", None)
     if size is not None and agent.steps < size:
         return f"the memory of {size:,} transitions held {agent.steps:,}"

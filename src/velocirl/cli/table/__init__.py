@@ -1,1 +1,1 @@
-"""`velocirl table`: the command, and what it is made of."""
+"""`velocirl table`: the command and its parts."""

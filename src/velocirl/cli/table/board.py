@@ -1,4 +1,4 @@
-"""Boards of TicTacToe: the positions a person writes, and what a table says of their moves."""
+"""TicTacToe boards: parsing of positions, and a table's values of their moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CELL = 8  # columns
 
 
 def read_board(text: str) -> NDArray[np.int64]:
-    """A position in which it is the table's turn, as its observation."""
+    """Parse a position in which it is the table's turn, as an observation."""
     letters = [letter.upper() for letter in text if letter not in "|/ \n\t"]
     wrong = next((letter for letter in letters if letter not in MARKS), None)
     if wrong is not None or len(letters) != 9:
@@ -43,31 +43,31 @@ def read_board(text: str) -> NDArray[np.int64]:
 
 
 def winner(board: NDArray[np.int64]) -> int:
-    """Whose three marks stand in a line, or 0."""
+    """Return the mark that has three in a line, or 0."""
     return next((int(board[a]) for a, b, c in LINES if board[a] == board[b] == board[c] != EMPTY), EMPTY)
 
 
 def moves_of(agent: TabularAgent, board: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
-    """The values of the nine moves, NaN for those that are taken, and the best of them."""
+    """Return the values of the nine moves, NaN for taken cells, and the best move."""
     values = np.where(board == EMPTY, agent.q_values(board), np.nan).astype(np.float64)
     return values, int(np.nanargmax(values))
 
 
 def openings() -> list[NDArray[np.int64]]:
-    """What the table can see first: the empty board, and the nine on which its opponent has begun."""
+    """Return the positions the table can face first: the empty board, and the nine after the opponent's first move."""
     boards = np.zeros((10, 9), np.int64)
     boards[np.arange(1, 10), np.arange(9)] = THEIRS
     return list(boards)
 
 
 def show_board(console: Console, agent: TabularAgent, board: NDArray[np.int64]) -> None:
-    """A position with the value of every move."""
+    """Print a position with the value of every move."""
     console.print(_valued(agent, board))
     console.print(_in_words(agent, board), soft_wrap=True)
 
 
 def show_openings(console: Console, agent: TabularAgent) -> None:
-    """The empty board, and the answers to every opening of the opponent."""
+    """Print the empty board, and the answers to every opening of the opponent."""
     from rich.table import Table
 
     empty, *answers = openings()
@@ -91,7 +91,7 @@ def _valued(agent: TabularAgent, board: NDArray[np.int64]) -> Text:
     for cell in range(9):
         mark = int(board[cell])
         shown = SHOWN[mark] if mark else f"{values[cell]:+.3f}"
-        shown = f"[{shown}]" if cell == best else shown  # told apart without colour too
+        shown = f"[{shown}]" if cell == best else shown  # distinguishable without color too
         text.append(f"{shown:^{CELL}}", STYLES.get(mark, "bold black on green" if cell == best else ""))
         text.append("\n" if cell in (2, 5) else "")
     return text
@@ -105,7 +105,7 @@ def _in_words(agent: TabularAgent, board: NDArray[np.int64]) -> str:
 
 
 def describe(agent: TabularAgent, board: NDArray[np.int64]) -> dict[str, Any]:
-    """The same as plain values."""
+    """Describe a position and its moves as plain values."""
     values, best = moves_of(agent, board)
     return {
         "board": "".join(SHOWN[mark] for mark in board),

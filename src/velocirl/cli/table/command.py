@@ -1,4 +1,4 @@
-"""`velocirl table`: look inside of a table that was learnt."""
+"""`velocirl table`: inspection of a learned table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOP = 20
 
 
 def table(arguments: Sequence[str]) -> None:
-    """Show what a tabular agent learnt: a map of a grid world, moves of TicTacToe, or states and their values."""
+    """Show what a tabular agent learned: a map of a grid world, moves of TicTacToe, or states and their values."""
     given = _parser().parse(arguments)
     if given.get("top", 1) < 1:
         raise ValueError(f"--top must be at least 1, got {given['top']}")
@@ -35,7 +35,7 @@ def table(arguments: Sequence[str]) -> None:
     if "json" in given:
         print(json.dumps({**_named(agent, source), **_as_json(agent, shown)}))
         return
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
     console = make_console()
     console.print(f"{source}: {title_of(agent)}", style="dim", markup=False, soft_wrap=True)
@@ -55,7 +55,7 @@ def print_shown(console: Console, agent: TabularAgent, shown: Shown) -> None:
 
 
 class Shown(NamedTuple):
-    """What is shown of a table: one of these."""
+    """Selected view of a table: one of these."""
 
     grid: Grid | None = None
     boards: Sequence[Any] = ()

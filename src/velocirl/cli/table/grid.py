@@ -1,7 +1,8 @@
-"""Grid worlds: states that are the cells of a map, found by what an environment shows of itself.
+"""Grid worlds: detection of environments whose states are the cells of a map.
 
-A compiled environment is one where its state has a row and a column, and its text is a map on which it stands: so are
-those of a user. One of Gymnasium is where it has a map (`desc`) or a shape, and its model `P`.
+A compiled environment, built in or user-defined, qualifies by two properties. Its state has a row and a column, and its
+text is a map that shows the walker. A Gymnasium environment qualifies if it has a map (`desc`) or a shape, and its
+model `P`.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from velocirl.engine.records import with_attributes
 from velocirl.training.source import Source
 from velocirl.vector.making import make
 
-MOST_CELLS = 10_000  # of a map that anybody would look at
-TRIES = 4096  # steps in all, by which is found out where actions lead
-SPREAD = 7919  # a prime, by which they are spread over a large map
+MOST_CELLS = 10_000  # of a map that is still readable
+TRIES = 4096  # steps in total, to find out where actions lead
+SPREAD = 7919  # a prime, to spread the steps over a large map
 CLIFF, GOAL, HOLE, WALL, FREE = "C", "G", "H", "#", "."
-PLAIN = {FREE, "F", "S", " "}  # tiles that look as a floor does
+PLAIN = {FREE, "F", "S", " "}  # tiles drawn as floor
 
 
 class Grid(NamedTuple):
-    """A map."""
+    """Map of a grid world."""
 
-    states: NDArray[np.int64]  # (rows, columns): the number of each cell's state
-    tiles: NDArray[np.str_]  # (rows, columns): a character for what lies there
-    moves: NDArray[np.float64]  # (actions, 2): rows and columns that an action leads on, on average
+    states: NDArray[np.int64]  # (rows, columns): the index of each cell's state
+    tiles: NDArray[np.str_]  # (rows, columns): the character of each cell
+    moves: NDArray[np.float64]  # (actions, 2): mean change of row and column by each action
 
 
 def find_grid(source: Source) -> Grid | None:
-    """The map of an environment, where it is a grid world."""
+    """Return the map of an environment; None if it is not a grid world."""
     if not isinstance(source.observation_space, Discrete) or source.observation_space.start != 0:
         return None
     return _native_grid(source.native, source.params_for(1)) if source.native is not None else _host_grid(source)
@@ -57,14 +58,14 @@ def _native_grid(environment: Environment, params: dict[str, Any]) -> Grid | Non
         state.row, state.column = cell
         observe(state, settings, seen)
         states[cell] = seen[0]
-    tiles[0, 0] = text(state, settings)[0]  # on the first map, the walker stands on that cell and hides it
+    tiles[0, 0] = text(state, settings)[0]  # on the first map, the walker hides that cell
     if len(np.unique(states)) != states.size or states.min() < 0 or states.max() >= environment.observation.n:  # pyright: ignore
         return None
     return Grid(states, tiles, _native_moves(environment, state, settings, shape))
 
 
 def _native_moves(environment: Environment, state: Any, params: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Where each action leads, from cells all over the map; a leap, as back to the start, does not count."""
+    """Return each action's mean move, from cells all over the map; a jump, as back to the start, does not count."""
     actions = int(environment.action.n)  # pyright: ignore - tabular
     cells = list(np.ndindex(shape))
     rng, step = random.streams(0, 1)[0], repeated_step(environment)
@@ -103,7 +104,7 @@ def _host_grid(source: Source) -> Grid | None:
 
 
 def _tiles_of(model: dict[int, Any], states: NDArray[np.int64]) -> NDArray[np.str_]:
-    """What a model says of a map: where an episode ends, and where nobody ever comes."""
+    """Derive the tiles of a map from a model: ends of episodes, and unreachable cells."""
     tiles = np.full(states.shape, WALL)
     outcomes = [outcome for moves in model.values() for some in moves.values() for outcome in some]
     best = max((reward for _, _, reward, ends in outcomes if ends), default=0.0)

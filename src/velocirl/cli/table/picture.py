@@ -1,4 +1,4 @@
-"""The picture of a grid world: the best action of each cell as an arrow, over the colour of its value."""
+"""Image of a grid world: the best action of each cell as an arrow, over the color of its value."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-# Of a value, from the lowest to the highest: as viridis does, so that they are told apart in grey too.
+# From the lowest to the highest value: viridis, whose colors differ in grayscale too.
 COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
-TILES = {CLIFF: (20, 20, 24), GOAL: (200, 40, 60), HOLE: (20, 30, 60), WALL: (95, 95, 100)}  # the colours of these
+TILES = {CLIFF: (20, 20, 24), GOAL: (200, 40, 60), HOLE: (20, 30, 60), WALL: (95, 95, 100)}  # colors of tiles
 OTHER = (60, 60, 64)
-ARROWS, ASCII_ARROWS = "↖↑↗←•→↙↓↘", "\\^/<o>/v\\"  # by rows and columns, from -1 to 1
+ARROWS, ASCII_ARROWS = "↖↑↗←•→↙↓↘", "\\^/<o>/v\\"  # by change of row and column, from -1 to 1
 WIDE, NARROW = 8, 3  # columns of a cell, with its value and without
 LEGEND = 24  # columns
 
 
 class Picture(NamedTuple):
-    """What is drawn of a table."""
+    """Contents of the image of a table."""
 
     grid: Grid
     values: NDArray[np.float64]  # (rows, columns): of the best action
     best: NDArray[np.int64]  # (rows, columns)
-    learnt: NDArray[np.bool_]  # (rows, columns): where there is anything to be shown
+    learnt: NDArray[np.bool_]  # (rows, columns): whether any action value was learned
 
 
 def make_picture(grid: Grid, values: NDArray[Any], initial: float) -> Picture:
-    """The picture of action values (states, actions); where nothing was learnt, as in a wall, the tile is shown."""
+    """Build the image from action values (states, actions); cells without learned values (walls) show their tile."""
     values = values.reshape(*grid.states.shape, -1)
     learnt = (values != np.asarray(initial, values.dtype)).any(axis=-1)
     return Picture(grid, values.max(axis=-1).astype(np.float64), values.argmax(axis=-1), learnt)
 
 
 def show_picture(console: Console, picture: Picture) -> None:
-    """Print it: with values where there is room, in colour where there is any."""
+    """Print the image: with values if they fit, in color if the console has any."""
     plain = console.options.ascii_only
     rows, columns = picture.grid.states.shape
     width = WIDE if columns * WIDE <= console.width else NARROW
@@ -55,7 +55,7 @@ def show_picture(console: Console, picture: Picture) -> None:
 
 
 def write_picture(path: Path, picture: Picture, title: str) -> None:
-    """Write it as a PNG, with matplotlib."""
+    """Write the image as a PNG, with matplotlib."""
     png = picture_png(picture, title)
     if png is None:
         raise ValueError('--png needs matplotlib: pip install "velocirl[plots]"')
@@ -63,7 +63,7 @@ def write_picture(path: Path, picture: Picture, title: str) -> None:
 
 
 def picture_png(picture: Picture, title: str) -> bytes | None:
-    """Draw it as a PNG; None without matplotlib."""
+    """Draw the image as a PNG; None without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     from matplotlib.figure import Figure
@@ -93,7 +93,7 @@ def picture_png(picture: Picture, title: str) -> bytes | None:
 
 
 def _line(picture: Picture, row: int, columns: int, line: int, width: int, plain: bool) -> Text:
-    """One line of a row of cells: arrows and tiles, or the values below them."""
+    """Return one line of a row of cells: arrows and tiles, or the values below them."""
     from rich.text import Text
 
     text = Text()
@@ -108,7 +108,7 @@ def _line(picture: Picture, row: int, columns: int, line: int, width: int, plain
 
 
 def _legend(picture: Picture, *, coloured: bool) -> Text:
-    """The lowest and the highest value, and where there is colour, what lies between them."""
+    """Return the lowest and the highest value and, with color, the scale between them."""
     from rich.text import Text
 
     low, high = _range(picture)
@@ -150,13 +150,13 @@ def _scaled(share: float) -> tuple[int, int, int]:
 
 
 def _ink(colour: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Black or white, whichever is read more easily on a colour."""
+    """Return black or white, whichever is more readable on a color."""
     red, green, blue = colour
     return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 128 else (255, 255, 255)
 
 
 def _arrow(picture: Picture, cell: tuple[int, int], plain: bool) -> str:
-    """The way that an action leads: one of eight, or none."""
+    """Return the arrow of an action: one of eight directions, or none."""
     move = picture.grid.moves[picture.best[cell]]
     below, right = np.where(np.abs(move) > np.abs(move).max() / 2, np.sign(move), 0).astype(int)
     return (ASCII_ARROWS if plain else ARROWS)[3 * (below + 1) + right + 1]
@@ -168,6 +168,6 @@ def _tile(picture: Picture, cell: tuple[int, int]) -> str:
 
 
 def _figure(value: float) -> str:
-    """A value in at most six characters."""
+    """Format a value in at most six characters."""
     limits = ((9.9995, ".3f"), (99.995, ".2f"), (99_999, ".0f"), (np.inf, ".0e"))
     return format(value, next(kind for limit, kind in limits if abs(value) <= limit))

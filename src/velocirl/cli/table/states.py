@@ -1,4 +1,4 @@
-"""The states of any table: those that matter most, or the one that a person names."""
+"""States of any table: the most important ones, or a given one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from velocirl.tabular.agent import TabularAgent
 
-MOST_COLUMNS = 9  # of actions; more are not shown one by one
+MOST_COLUMNS = 9  # of actions; with more, only the best value is shown
 
 
 def read_state(agent: TabularAgent, text: str) -> int:
-    """The number of a state, from that number or from what is observed in it: 12, or 3,1,0."""
+    """Parse the index of a state, given as that index or as the observation: 12, or 3,1,0."""
     states, name = agent.states, agent.source.id
     words = [word for word in re.split(r"[\s,()\[\]]+", text) if word]
     try:
@@ -44,7 +44,7 @@ def read_state(agent: TabularAgent, text: str) -> int:
 
 
 def top_states(agent: TabularAgent, count: int) -> list[int]:
-    """The states in which something was learnt: the most visited where that was counted, else those worth most."""
+    """Return the states with learned values: the most visited if visits were counted, else the most valuable."""
     table = agent.table
     rows = table.arrays.rows[: len(table)]
     values = _mean_of_sets(agent, table.values)
@@ -58,7 +58,7 @@ def top_states(agent: TabularAgent, count: int) -> list[int]:
 
 
 def describe(agent: TabularAgent, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """What the table says of states, as plain values."""
+    """Describe the table's entries for states as plain values."""
     table = agent.table
     values = table.look_up(numbers).mean(axis=1)
     places = table.places(numbers)
@@ -78,9 +78,9 @@ def describe(agent: TabularAgent, numbers: Sequence[int]) -> list[dict[str, Any]
 
 
 def best_action(agent: TabularAgent, values: NDArray[Any]) -> int | None:
-    """The best action of a row, or None where nothing was learnt.
+    """Return the best action of a row, or None if nothing was learned.
 
-    An illegal action keeps the value that it began with, and must not be taken for the best.
+    An illegal action keeps its initial value, and must not count as the best.
     """
     learnt = values != np.asarray(agent.table.initial, values.dtype)
     if not learnt.any():
@@ -89,7 +89,7 @@ def best_action(agent: TabularAgent, values: NDArray[Any]) -> int | None:
 
 
 def show_states(console: Console, agent: TabularAgent, numbers: Sequence[int]) -> None:
-    """A line for each of these states."""
+    """Print a line for each of these states."""
     from velocirl.bench.reports.terminal import new_table
 
     separate = agent.actions <= MOST_COLUMNS
@@ -118,5 +118,5 @@ def show_states(console: Console, agent: TabularAgent, numbers: Sequence[int]) -
 
 
 def _mean_of_sets(agent: TabularAgent, values: NDArray[Any]) -> NDArray[Any]:
-    """What acting goes by, (rows, actions): with several sets of values, their mean."""
+    """Return the values used for acting, (rows, actions): the mean over the sets of values."""
     return values.reshape(len(values), agent.table.sets, agent.actions).mean(axis=1)

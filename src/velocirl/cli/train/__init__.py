@@ -1,1 +1,1 @@
-"""`velocirl train`: the command, and what it is made of."""
+"""`velocirl train`: the command and its parts."""

@@ -1,4 +1,4 @@
-"""`velocirl train`: learn an environment, and keep what was learnt."""
+"""`velocirl train`: train an agent and keep the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def train(arguments: Sequence[str]) -> None:
     if request.seeds is not None:
         if several_ranks(request.values, request.algorithm):
             raise ValueError("ranks train one agent: leave out --seeds, and give each run a --seed of its own")
-        from velocirl.cli.train.seeds import train_seeds  # which needs this module
+        from velocirl.cli.train.seeds import train_seeds  # imported here: that module imports this one
 
         train_seeds(request)
         return
@@ -41,7 +41,7 @@ def train(arguments: Sequence[str]) -> None:
     plan = plan_of(request, agent, chosen)
     resuming = request.exist == "resume"
     if agent.follows:
-        agent.learn(None if resuming else plan.total_steps)  # the first rank has the run, and shows how it goes
+        agent.learn(None if resuming else plan.total_steps)  # rank 0 has the run, and displays it
         return
     if (memory := getattr(agent.config, "buffer_file", None)) is not None:
         require_buffer_file(memory, None, trust=True)  # so that the run can be resumed
@@ -51,7 +51,7 @@ def train(arguments: Sequence[str]) -> None:
         assert agent.goal is not None  # noqa: S101 - set just now
         if agent.finished:
             if several_ranks(request.values, request.algorithm):
-                agent.learn(progress=False)  # which ends the others
+                agent.learn(progress=False)  # ends the other ranks
             return
         plan = msgspec.structs.replace(plan, total_steps=agent.goal.stop)
     total = None if resuming else plan.total_steps
@@ -64,7 +64,7 @@ def _nothing(*_: Any) -> None:
 
 
 def build(algorithm: type[Agent], chosen: Chosen, values: dict[str, Any]) -> Agent:
-    """An agent; that an environment of Gymnasium cannot be made is an error of one line."""
+    """Build an agent; an environment that Gymnasium cannot create is an error of one line."""
     try:
         return algorithm(chosen.environment, **values)
     except gymnasium.error.Error as error:
@@ -72,9 +72,9 @@ def build(algorithm: type[Agent], chosen: Chosen, values: dict[str, Any]) -> Age
 
 
 def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, quiet: bool) -> None:
-    """Train the agent of a run, or go on training it where `total_steps` is None, and show how it goes.
+    """Train the agent of a run, or continue if `total_steps` is None, and display progress.
 
-    The caller holds the run.
+    The caller must hold the run.
     """
     plan = run.description.plan
     assert plan is not None  # noqa: S101 - every run of a command has one
@@ -89,7 +89,7 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
 
 
 def _learn_visibly(agent: Agent, total_steps: int | None, callbacks: list[Callback], recording: Recording) -> None:
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
     from velocirl.monitor.display import Display
 
     run = recording.run
@@ -106,7 +106,7 @@ def _learn_visibly(agent: Agent, total_steps: int | None, callbacks: list[Callba
 
 
 def plan_of(request: Request, agent: Agent, chosen: Chosen) -> Plan:
-    """How a person wants an agent to be trained."""
+    """Return the training plan of a request."""
     total = request.total_steps or agent.preset().get("total_steps", DEFAULT_TOTAL_STEPS)
     return Plan(
         total_steps=total,
@@ -119,14 +119,14 @@ def plan_of(request: Request, agent: Agent, chosen: Chosen) -> Plan:
 
 
 class JSONEnds(Callback):
-    """The first and the last line of a training run in JSON; with a seed, they name it."""
+    """First and last line of a training run in JSON; with a seed, the lines contain it."""
 
     def __init__(self, run: Run, seed: int | None = None) -> None:
         self._run, self._named = run, _named(seed)
         self._began = 0.0
 
     def start(self, agent: Agent) -> None:
-        """Say what is trained."""
+        """Print what is trained."""
         self._began = time.perf_counter()
         description = self._run.description
         plain = {"environment": description.environment, "algorithm": description.algorithm, "seed": description.seed}
@@ -138,15 +138,15 @@ class JSONEnds(Callback):
         )
 
     def fail(self, agent: Agent, error: BaseException) -> None:
-        """Say why it failed."""
-        if not isinstance(error, BrokenPipeError):  # nobody listens
+        """Print why training failed."""
+        if not isinstance(error, BrokenPipeError):  # the reader is gone
             status = self._run.description.status
             _print_json(
                 "end", {**self._named, "status": status, "steps": agent.steps, "error": " ".join(str(error).split())}
             )
 
     def finish(self, agent: Agent) -> None:
-        """Say how it ended."""
+        """Print how training ended."""
         plan = self._run.description.plan
         _print_json(
             "end",
@@ -164,7 +164,7 @@ class JSONEnds(Callback):
 
 
 def row_printer(seed: int | None = None) -> Callable[[Row], None]:
-    """What prints each row of figures as a line of JSON; with a seed, it names it."""
+    """Return a function that prints each row of metrics as a line of JSON; with a seed, the line contains it."""
     return lambda row: _print_json("metrics", {**_named(seed), **row})
 
 

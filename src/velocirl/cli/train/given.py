@@ -1,6 +1,7 @@
-"""Environments given to `velocirl.train_seeds` as objects: sent to the processes of the seeds, which no name leads to.
+"""Environments given to `velocirl.train_seeds` as objects, which are sent to the processes of the seeds.
 
-A process reads its environment from its standard input, before it runs its command. No file ever holds it.
+A process reads its environment from standard input before it runs its command. The environment is never stored in a
+file.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ PROGRAM = [sys.executable, "-P", "-c", "from velocirl.cli.train.given import mai
 
 
 def sent(source: Source) -> bytes:
-    """Turn an environment into what `main` reads.
+    """Serialize an environment for `main`.
 
     Raises:
-        ValueError: It cannot be sent; the message says what can.
+        ValueError: The environment cannot be sent; the message states what can.
     """
     given, name = source.given, source.id.removeprefix(GIVEN)
     advice = "give train_seeds its id, or a function that makes one environment"
@@ -42,8 +43,8 @@ def sent(source: Source) -> bytes:
 def main() -> None:
     """Run the command of a seed with the environment from standard input."""
     name, paths, pickled = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-    sys.path.extend(path for path in paths if path not in sys.path)  # where the environment's own imports are found
+    sys.path.extend(path for path in paths if path not in sys.path)  # for the environment's own imports
     HANDED[name] = pickle.loads(pickled)[0]  # noqa: S301
-    from velocirl.cli.main import main as run  # after the environment, as its errors are those of the user
+    from velocirl.cli.main import main as run  # after the environment, as errors in it are the user's
 
     run()

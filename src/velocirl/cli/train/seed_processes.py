@@ -1,4 +1,4 @@
-"""The agents of a group as processes: each a command of its own, as many at a time as there are cores for them."""
+"""Agents of a group as processes: each runs its own command, as many at once as cores allow."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from velocirl.cli.train.given import PROGRAM as GIVEN_PROGRAM
 from velocirl.runs.metrics import RETURN, STEP
 from velocirl.runs.signals import StopSignals
 
-LOOK_EVERY = 0.1  # seconds between two looks at signals and the display
-PATIENCE = 10.0  # seconds for a process to save itself, where nobody waits for it any more
-# -P: a file in the current directory is not the package of its name.
+LOOK_EVERY = 0.1  # seconds between checks of signals and updates of the display
+PATIENCE = 10.0  # seconds for a process to save its run before it is killed
+# -P: a file in the current directory must not shadow the package.
 PROGRAM = [sys.executable, "-P", "-c", "from velocirl.cli.main import main; main()"]
 
 
 @dataclass
 class SeedProcess:
-    """One agent: the command that trains it, and what it has said so far."""
+    """One agent: the command that trains it, and its reported progress."""
 
     seed: int
-    command: Sequence[str]  # of velocirl
-    total: int  # steps at its end
+    command: Sequence[str]  # arguments of velocirl
+    total: int  # steps at the end
     steps: int = 0
-    # First "waiting", then "starting", "compiling", "running", "ending", and "finished", "stopped" or "failed".
+    # In order: "waiting", "starting", "compiling", "running", "ending", then "finished", "stopped" or "failed".
     state: str = "waiting"
     mean: float | None = None
     rate: float = 0.0  # steps per second
     error: str = ""
     stderr: str = ""
-    given: bytes = field(default=b"", repr=False)  # the environment for `cli.train.given`, where it has no name
+    given: bytes = field(default=b"", repr=False)  # the environment for `cli.train.given`, if it has no name
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
     _errors: IO[str] | None = field(default=None, repr=False)
 
     @property
     def alive(self) -> bool:
-        """Whether its process has been started and has not ended."""
+        """Whether the process was started and has not ended."""
         return self.state in ("starting", "compiling", "running", "ending")
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will take, by its speed so far."""
+        """The remaining seconds at the speed so far; None if it is not running."""
         return max(self.total - self.steps, 0) / self.rate if self.rate and self.state == "running" else None
 
     def start(self, threads: int, said: queue.Queue[tuple[SeedProcess, str | None]]) -> None:
-        """Start the process; its lines, and None after the last one, come through the queue."""
+        """Start the process; its lines, and None after the last one, are put into the queue."""
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed at its end
         process = subprocess.Popen(  # noqa: S603 - our own code, in our own interpreter
             [*(GIVEN_PROGRAM if self.given else PROGRAM), *self.command],
@@ -64,8 +64,8 @@ class SeedProcess:
             stderr=self._errors,
             text=True,
             errors="replace",
-            env={"OMP_NUM_THREADS": str(threads), **os.environ},  # or each would take all the cores for itself
-            process_group=0,  # Ctrl-C reaches this process only, which passes it on once: a second one would not wait
+            env={"OMP_NUM_THREADS": str(threads), **os.environ},  # otherwise each would use all cores
+            process_group=0,  # Ctrl-C reaches only this process, which forwards it once: a second one would end at once
         )
         self._process, self.state = process, "starting"
 
@@ -82,7 +82,7 @@ class SeedProcess:
         threading.Thread(target=read, daemon=True).start()
 
     def note(self, event: dict[str, Any]) -> None:
-        """Take in what it says of itself."""
+        """Update the progress from an event of the process."""
         self.steps = int(event.get("steps", event.get(STEP, self.steps)) or 0)
         self.mean = event.get("return", event.get(RETURN, self.mean))
         self.rate = float(event.get("time/fps") or self.rate)
@@ -91,7 +91,7 @@ class SeedProcess:
         self.state = {"start": "running", "end": "ending"}.get(event["event"], self.state)
 
     def conclude(self, *, stopping: bool) -> None:
-        """Its output has ended: wait for it, and say how it ended."""
+        """Wait for the process after its output has ended, and set its final state and error."""
         assert self._process is not None and self._errors is not None  # noqa: S101, PT018 - it was started
         code = self._process.wait()
         if self._process.stdout is not None:
@@ -108,12 +108,12 @@ class SeedProcess:
         self.stderr = "\n".join(line for line in lines if not line.startswith("error: "))
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, where there is still somebody to receive it."""
+        """Send a signal, if the process still exists."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end; after so many seconds, end it."""
+        """Wait for the end of the process, and kill it after `seconds`."""
         if self._process is None:
             return
         try:
@@ -124,10 +124,10 @@ class SeedProcess:
 
 
 class SeedProcesses:
-    """Runs processes, at most `at_once` at a time; the first one alone until it has compiled what all of them need.
+    """Runner of processes, at most `at_once` at a time; the first one runs alone until it has compiled the shared code.
 
-    `on_event` gets every line of JSON that one of them prints, `on_text` any other, `on_look` nothing, ten times a
-    second.
+    `on_event` receives every line of JSON that a process prints, and `on_text` any other line. `on_end` is called at
+    the end of each process, `on_look` ten times a second.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class SeedProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave no process behind. They were asked to stop already, or have time to save themselves now."""
+        """End all processes. If they were not asked to stop before, they now have time to save their runs."""
         left = [one for one in self.processes if one.alive]
         deadline = time.monotonic() + (0.0 if self._stopping else PATIENCE)
         self.stop()
@@ -159,7 +159,7 @@ class SeedProcesses:
             one.wait(max(deadline - time.monotonic(), 0.0))
 
     def run(self, signals: StopSignals) -> None:
-        """Run them all to their ends; after a signal, those that are alive save themselves and no other is started."""
+        """Run all processes; after a signal, those alive save their runs and no other is started."""
         looked = 0.0
         while True:
             if signals.received is not None and not self._stopping:
@@ -174,7 +174,7 @@ class SeedProcesses:
                 looked = time.monotonic()
 
     def stop(self) -> None:
-        """Ask all that are alive to save themselves and end; once is enough."""
+        """Ask all processes to save their runs and end; further calls do nothing."""
         if not self._stopping:
             self._stopping = True
             for one in self.processes:
@@ -197,12 +197,12 @@ class SeedProcesses:
             self._on_text(one, line.rstrip())
             return
         one.note(event)
-        self._compiled |= one.state == "running"  # it says that it starts when everything is compiled
+        self._compiled |= one.state == "running"  # a process reports its start after everything is compiled
         self._on_event(one, event)
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    """An event; None for what an environment has printed."""
+    """Parse an event; None for other output, such as an environment's."""
     try:
         event = json.loads(line)
     except ValueError:

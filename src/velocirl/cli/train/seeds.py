@@ -45,13 +45,13 @@ FAILED = 1  # exit code
 
 
 def train_seeds(request: Request) -> Group:
-    """Train agents of one configuration and many seeds in a new group, which it returns."""
+    """Train agents of one configuration and many seeds in a new group, and return the group."""
     assert request.seeds is not None  # noqa: S101 - asked for
     if request.given is None:
         chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     else:
         chosen = Chosen(request.given, request.environment)
-    # One thread each, unless it was said: many agents fill the cores better than many threads of one.
+    # One thread each, unless specified: many agents use the cores better than many threads of one agent.
     single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
     given = b"" if request.given is None else sent(agent.source)
@@ -76,7 +76,7 @@ def train_seeds(request: Request) -> Group:
 
 
 def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int], given: bytes) -> Group:
-    """Continue the group in the directory of a request, if it is of the same training."""
+    """Continue the group in the directory of a request, if its training matches."""
     assert request.run_dir is not None  # noqa: S101 - asked for
     path = request.run_dir.expanduser()
     if not is_group(path):
@@ -119,7 +119,7 @@ def resume_seeds(
     quiet: bool,
     given: bytes = b"",
 ) -> None:
-    """Go on with the seeds of a group that are not finished; with more steps, with all of them."""
+    """Continue the unfinished seeds of a group; with a higher total, all that have not reached it."""
     with group.hold():
         plan = group.description.plan
         environment = group.description.environment
@@ -129,7 +129,7 @@ def resume_seeds(
                 f' velocirl.train_seeds(..., run_dir={str(group.path)!r}, exist="resume") and that environment'
             )
         spelled = env or (environment if plan.environment_file is None else f"{plan.environment_file}:{environment}")
-        # Here is who can be asked; the processes find what was answered.
+        # Ask the user here, as the processes cannot; they find the answer stored.
         vouch(spelled, named_by=None if env else str(group.path), trust=trust, quiet=quiet)
         results = group.results()
         if total_steps is not None:
@@ -163,7 +163,7 @@ def resume_seeds(
 
 
 def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bool, quiet: bool) -> None:
-    """Run the processes of a group, show how they go, and write what came of them. The caller holds the group."""
+    """Run the processes of a group, display progress, and write the summary. The caller must hold the group."""
     config = group.description.config
     threads = max(config.get("threads") or 1, config.get("workers") or 1)
     at_once, manner = _side_by_side(config, threads)
@@ -206,7 +206,7 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
 
 
 def _note_compiling(group: Group, processes: Sequence[SeedProcess]) -> None:
-    """Take note of processes that have begun to compile: they say so in their heartbeats, and nothing else yet."""
+    """Mark processes that are compiling: until they run, only their heartbeats show it."""
     for one in processes:
         if one.state == "starting":
             with contextlib.suppress(DamagedHeartbeatError):
@@ -215,17 +215,15 @@ def _note_compiling(group: Group, processes: Sequence[SeedProcess]) -> None:
 
 
 def _side_by_side(config: dict[str, Any], threads: int) -> tuple[int, str]:
-    """How many processes of so many threads run at a time, and the same in words."""
-    if (
-        kind_of(config.get("device", "auto")) == "cuda"
-    ):  # which they would share by turns, and whose memory each of them needs
+    """Return the number of processes to run at once, given their threads, and its description."""
+    if kind_of(config.get("device", "auto")) == "cuda":  # they would share its time, and each needs memory of its own
         return 1, "one after the other on the GPU"
     at_once = max(available_cores() // threads, 1)
     return at_once, f"{at_once} at a time"
 
 
 def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, quiet: bool) -> None:
-    """Say what came of a group."""
+    """Print the result of a group."""
     if as_json:
         _print_json({"event": "summary", "path": str(group.path), **msgspec.to_builtins(summary)})
     elif not quiet:
@@ -233,10 +231,10 @@ def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, q
 
 
 def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
-    """The command that trains a seed from its beginning; without an environment, the file of settings names it."""
+    """Return the command that trains a seed from the start; without an environment, the configuration file names it."""
     named = [] if environment is None else [environment]
     place = ["--run-dir", str(group.run_path(seed)), "--exist", "error"]
-    with open_plain(group.files / CONFIG):  # which the process opens by its path
+    with open_plain(group.files / CONFIG):  # raises for a link, as the process opens the file by its path
         pass
     mapped = group.description.config.get("buffer_file")
     memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
@@ -255,7 +253,7 @@ def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
 
 
 def _of_seed(path: Path, seed: int) -> Path:
-    """A file of a seed's own: memory.ring is memory-3.ring of seed 3."""
+    """Return the path of a seed's own file: memory.ring becomes memory-3.ring for seed 3."""
     return path.with_name(f"{path.stem}-{seed}{path.suffix}")
 
 
@@ -265,13 +263,13 @@ def _has_checkpoint(group: Group, seed: int) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Make room for a seed that ended before its first checkpoint, and begins anew."""
+    """Remove the directory of a seed that ended before its first checkpoint, as it starts again."""
     if path.is_dir() and not is_held(path):
         shutil.rmtree(path)
 
 
 class _Relay:
-    """Passes on what processes say beside their figures, each line once: a warning of one seed is that of all."""
+    """Forwards other output of the processes, each line once: a warning of one seed applies to all."""
 
     def __init__(self, quiet: bool) -> None:
         self._said: set[str] = set()
@@ -286,7 +284,7 @@ class _Relay:
 
 def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
     from velocirl.cli.train.seeds_display import SeedsDisplay
-    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # rendering is imported only when needed
 
     description = group.description
     title = f"{description.environment}  {description.algorithm}  {plural(len(processes), 'seed')}, {manner}"

@@ -1,4 +1,4 @@
-"""Many seeds as a person sees them: a line for each that moves in a terminal, now and then a line elsewhere."""
+"""Progress display of many seeds: one live line per seed in a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from velocirl.runs.seeds import Summary
 
 STYLES = {"finished": "green", "running": "", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
 BAR = 24  # columns
-OTHER_LINES = 4  # of the terminal: the total, a gap, and what the person typed
+OTHER_LINES = 4  # of the terminal: the total, a gap, and the command line
 
 
 class SeedsDisplay:
-    """Shows how the processes go."""
+    """Progress display of the processes."""
 
     def __init__(self, console: Console, processes: Sequence[SeedProcess], title: str) -> None:
         self._console = console
@@ -36,14 +36,14 @@ class SeedsDisplay:
         self._live: Live | None = None
 
     def start(self) -> None:
-        """Say what is trained, and open the lines."""
+        """Print what is trained, and open the live lines."""
         self._console.print(self._title, style="bold", markup=False)
         if self._console.is_terminal:
             self._live = Live(self._picture(), console=self._console, auto_refresh=False)
             self._live.start(refresh=True)
 
     def refresh(self) -> None:
-        """Show how it stands; elsewhere than in a terminal only every other second."""
+        """Update the display; without a terminal, only every other second."""
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
         elif time.monotonic() >= self._due:
@@ -51,13 +51,13 @@ class SeedsDisplay:
             self._due = time.monotonic() + LINE_EVERY
 
     def end(self, one: SeedProcess) -> None:
-        """Say how one of them ended, where there is no line for it."""
+        """Print how a seed ended, if it has no live line."""
         if self._live is None:
             mean = "" if one.mean is None else f"; return {say_figure(one.mean)}"
             self._console.print(f"seed {one.seed} {one.state} after {one.steps:,} steps{mean}", markup=False)
 
     def close(self) -> None:
-        """Show the last figures, and give the terminal back; calling it again does nothing."""
+        """Show the last state and restore the terminal; further calls do nothing."""
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
             self._live.stop()
@@ -94,7 +94,7 @@ class SeedsDisplay:
 
 
 def show_summary(console: Console, summary: Summary) -> None:
-    """The seeds as a table, and what they say together."""
+    """Print the seeds as a table, and their statistics."""
     table = new_table(console)
     for name in ("seed", "status", "steps", "return", "time"):
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
@@ -112,7 +112,7 @@ def show_summary(console: Console, summary: Summary) -> None:
 
 
 def say_summary(summary: Summary) -> str:
-    """The mean return and its interval, in one line."""
+    """Format the mean return and its interval in one line."""
     if summary.mean is None:
         return "no seed has a return yet"
     number = f"{summary.averaged} seed{'s' if summary.averaged > 1 else ''}"

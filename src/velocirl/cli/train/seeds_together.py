@@ -1,4 +1,4 @@
-"""`velocirl train --seeds N` on a GPU: all agents learn in one batch, each with a run of its own."""
+"""`velocirl train --seeds N` on a GPU: all agents learn in one batch, each with its own run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ from velocirl.training.together import learn_together
 if TYPE_CHECKING:
     from velocirl.cli.train.seeds_display import SeedsDisplay
 
-HEARTBEAT_SECONDS = (
-    0.2  # between the heartbeats of two agents, so that those of many take no time that is worth mentioning
-)
+HEARTBEAT_SECONDS = 0.2  # per agent: keeps the cost of many heartbeats negligible
 
 
 def conduct_together(
     group: Group, chosen: Chosen, algorithm: type[Agent], values: dict[str, Any], lines: Sequence[SeedProcess],
     display: SeedsDisplay | None, as_json: bool,
 ) -> float:  # fmt: skip
-    """Train the agents of a group; `lines` are what the display shows of each. Gives the seconds that it took."""
+    """Train the agents of a group; `lines` are their entries in the display. Returns the seconds it took."""
     began = time.monotonic()
     resources, every = ResourceReader(), max(EVERY, len(lines) * HEARTBEAT_SECONDS)
     plan = group.description.plan
@@ -65,24 +63,24 @@ def conduct_together(
 
 
 class _Line(Callback):
-    """Keeps one agent's line of the display."""
+    """Callback that updates one agent's line of the display."""
 
     def __init__(self, line: SeedProcess, display: SeedsDisplay | None) -> None:
         self._line, self._display = line, display
         self._shown = 0.0
 
     def prepare(self, agent: Agent) -> None:  # noqa: ARG002
-        """It compiles."""
+        """Mark the line as compiling."""
         self._line.state = "compiling"
         if self._display is not None:
             self._display.refresh()
 
     def start(self, agent: Agent) -> None:  # noqa: ARG002
-        """It runs."""
+        """Mark the line as running."""
         self._line.state = "running"
 
     def step(self, agent: Agent) -> bool | None:
-        """Show how far it is, ten times a second."""
+        """Show progress, at most ten times a second."""
         line, mean = self._line, agent.metrics.get(RETURN)
         line.steps, line.rate = agent.steps, float(agent.metrics.get("time/fps") or 0.0)
         line.mean = None if mean is None else float(mean)
@@ -92,9 +90,9 @@ class _Line(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """It has ended."""
+        """Mark the line as finished or stopped."""
         self._line.state = "finished" if agent.finished else "stopped"
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002
-        """It has failed."""
+        """Mark the line as failed."""
         self._line.state, self._line.error = "failed", str(error)

@@ -1,1 +1,1 @@
-"""`velocirl tune`: the command, and what it is made of."""
+"""`velocirl tune`: the command and its parts."""

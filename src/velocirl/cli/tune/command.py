@@ -1,4 +1,4 @@
-"""`velocirl tune`: the settings that train fastest on this machine without learning worse."""
+"""`velocirl tune`: finds the settings that train fastest on this machine without learning worse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from velocirl.training.settings.config import require
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for."""
+    """A tuning request."""
 
     chosen: Chosen
     algorithm: type[Agent]
@@ -73,7 +73,7 @@ def _write_json(request: Request, document: dict[str, Any]) -> None:
 
 
 def _read(arguments: Sequence[str]) -> Request:
-    """What a command line asks for; a mistake is a ValueError of one line, before anything is measured."""
+    """Read a request from the command line; a mistake is a ValueError of one line, before anything is measured."""
     first = Parser("tune", add_help=False)
     first.add_argument("--algorithm", default=DEFAULT_ALGORITHM)
     early, _ = first.parse_known_args(arguments)
@@ -101,7 +101,7 @@ def _read(arguments: Sequence[str]) -> Request:
 
 
 def _refuse(values: dict[str, Any], algorithm: type[Agent]) -> None:
-    """Settings with which trainings cannot come and go."""
+    """Raise for settings that do not allow repeated training."""
     if several_ranks(values, algorithm):
         raise ValueError("tune trains in one process: leave out --runtime, mpirun and torchrun")
     if values.get("buffer_file") is not None:

@@ -1,4 +1,4 @@
-"""A tuning as a person sees it: progress while it goes, a table, and the file that it leaves."""
+"""Report of a tuning: progress, a table, and the file of settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEADINGS = ("steps/s", "95% interval", "return", "to quality", "times as soon", 
 
 
 class TuneProgress:
-    """Shows how far a tuning is; without a terminal, a line for each stage."""
+    """Progress display of a tuning; without a terminal, a line for each stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -59,7 +59,7 @@ class TuneProgress:
         self.close()
 
     def begin(self, stage: str) -> None:
-        """Name a stage."""
+        """Start a stage."""
         self._progress.reset(self._task, description=stage, detail="")
         if not self._console.is_terminal:
             self._console.print(f"measuring {stage}" if stage != "compiling" else stage, markup=False)
@@ -69,14 +69,14 @@ class TuneProgress:
         self._progress.update(self._task, completed=share, detail=escape(detail))
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         self._progress.stop()
 
 
 def show_table(
     console: Console, tuner: Tuner, choice: Choice, *, everything: bool = False, partial: bool = False
 ) -> None:
-    """Everything that was measured in turns, or with `everything` at a glance too; the chosen one is marked."""
+    """Print the candidates measured alternately, with `everything` also the quick passes; the choice is marked."""
     table = new_table(console)
     table.add_column("")
     table.add_column("settings")
@@ -103,9 +103,9 @@ def show_table(
 
 
 def show_hardware(console: Console, tuner: Tuner, machine: Machine) -> None:
-    """What is usually advised for small and large machines, whether this is one, and what came of it here."""
+    """Print common advice for small and large machines, whether it applies here, and what was measured."""
     if not hasattr(tuner.reference_config, "buffer_size"):
-        return  # the advice is for learning from a memory
+        return  # the advice is for off-policy learning
     table = new_table(console)
     for heading in ADVICE_HEADINGS:
         table.add_column(heading)
@@ -115,7 +115,7 @@ def show_hardware(console: Console, tuner: Tuner, machine: Machine) -> None:
 
 
 def show_ending(console: Console, tuner: Tuner, choice: Choice, output: Path) -> None:
-    """What was chosen, why, and where it is."""
+    """Print what was chosen, why, and the path of the file."""
     for line in _findings(tuner, choice):
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"[dim]file  [/dim] {escape(str(output))}", soft_wrap=True)
@@ -123,11 +123,11 @@ def show_ending(console: Console, tuner: Tuner, choice: Choice, output: Path) ->
 
 
 def config_text(tuner: Tuner, choice: Choice, agent: Agent, environment: str, machine: Machine, file: str) -> str:
-    """The settings that were chosen as a TOML file, with what they were measured on."""
+    """Return the chosen settings as TOML text, with the machine that they were measured on."""
     config = as_plain(agent.config)
     if "seed" not in tuner.plan.given:
-        config.pop("seed", None)  # one that nobody chose
-    names = {name: None for one in tuner.rows for name in one.candidate.settings}  # in their order
+        config.pop("seed", None)  # not chosen by the user
+    names = {name: None for one in tuner.rows for name in one.candidate.settings}  # in order
     tuned = {name: config.pop(name) for name in names if name in config}
     run = {"environment": environment, "algorithm": agent.name, "total_steps": tuner.plan.total_steps}
     day = datetime.now().astimezone().date().isoformat()
@@ -144,7 +144,7 @@ def config_text(tuner: Tuner, choice: Choice, agent: Agent, environment: str, ma
 
 
 def _findings(tuner: Tuner, choice: Choice) -> list[str]:
-    """What was chosen and why, in a few lines."""
+    """Format what was chosen and why, in a few lines."""
     lines, goal, verdict = [], tuner.goal, choice.verdicts[choice.name]
     if goal is not None:
         share = f"{tuner.plan.tolerance:.3g} of the {say_figure(goal.gain)} that it learnt"
@@ -165,7 +165,7 @@ def _findings(tuner: Tuner, choice: Choice) -> list[str]:
 
 
 def _label(tuner: Tuner, row: Measured) -> str:
-    """The settings of a row; those of the reference are spelled out, so that one sees from what others differ."""
+    """Format the settings of a row; the reference's are spelled out for comparison."""
     if not row.candidate.is_reference:
         return row.name
     names = {name for one in tuner.rows for name in {**one.candidate.learning, **one.candidate.running}}

@@ -1,4 +1,4 @@
-"""How a collector acts by a torch module, or in plain Python: by the steps of a learner of whole batches."""
+"""Acting in a collector with a torch module or plain Python, by the steps of a batch learner."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from velocirl.program.task import Task
 
 
 class Pictures:
-    """What a network reads of pictures, of which the ring gets all that is seen; see `FrameMemory`."""
+    """Network inputs of image observations; the ring stores the images themselves. See `FrameMemory`."""
 
     def __init__(self, device: Any, task: Task) -> None:
         self._device, self._factor = device, task.encoding.pixel_factor
         self.inputs = device.zeros(task.config.num_envs, task.encoding.inputs)
 
     def begin(self) -> None:
-        """Read what is seen."""
+        """Convert the current images to network inputs."""
         self._device.store(self.inputs, self.observation.astype(np.float32) * self._factor)
 
     def bind(self, observation: Any, final: Any) -> None:
-        """What is seen lies in these arrays."""
+        """Read current and final images from these arrays."""
         self.observation, self.final = observation, final
 
 
 class SlotWriter:
-    """The ring of a collector as steps write to one."""
+    """Ring of a collector with the interface that steps write to."""
 
     def __init__(self, device: Any, task: Task, ring: Ring) -> None:
         self._ring, self.rows = ring, ring.rows
         self.frames = None if task.frames is None else Pictures(device, task)
-        self._age = np.zeros(ring.copies, np.int32)  # frames of a copy's stack that lie before the newest
+        self._age = np.zeros(ring.copies, np.int32)  # frames before the newest in each environment's stack
 
     def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:  # noqa: ARG002 - it always is
-        """Let pictures come from these arrays."""
+        """Read images from these arrays."""
         assert self.frames is not None  # noqa: S101 - only then it is called
         self.frames.bind(observation, final)
 
     def begin_episodes(self) -> None:
-        """What is seen now is seen before a first step."""
+        """Mark the current images as those before a first step."""
         if self.frames is None:
             return
         if self._ring.stack:
@@ -58,12 +58,12 @@ class SlotWriter:
             self._ring.firsts[:] = self.frames.observation
 
     def see(self) -> None:
-        """Keep the newest frame of what is seen before a step."""
+        """Store the newest frame of the observation before a step."""
         if self.frames is not None and (ring := self._ring).stack:
             ring.frames[ring.round(ring.slot), BEFORE] = self.frames.observation[:, -ring.frames.shape[-1] :]
 
     def receive(self, group: NDArray[Any]) -> None:
-        """Write a round into the ring's own slot."""
+        """Write a round into the ring's current slot."""
         ring = self._ring
         own = ring.round(ring.slot)
         ring.rows[own] = group
@@ -79,11 +79,11 @@ class SlotWriter:
         self._age[:] = np.where(over, 0, np.minimum(self._age + 1, ring.stack - 1))
 
     def advance(self) -> None:
-        """The round is not given away before it is complete."""
+        """Do nothing: a round is published only once it is complete."""
 
 
 class BatchActing:
-    """Acts by a network that is no native one, on one thread, or by plain Python."""
+    """Acting with a network that is not native, on one thread, or with plain Python."""
 
     def __init__(self, task: Task, ring: Ring) -> None:
         self._ring, self.pace = ring, np.zeros(1, PACE)
@@ -102,7 +102,7 @@ class BatchActing:
         return self._steps.envs
 
     def take(self, content: Any) -> None:
-        """Act with these weights from now on."""
+        """Load the weights to act with from now on."""
         network = self._network
         buffers = network.buffers() if network.takes_statistics else {}
         parameters, kept = from_bytes(content, network.num_parameters, buffers)
@@ -111,7 +111,7 @@ class BatchActing:
             network.load_buffers(kept)
 
     def step(self, step: int) -> None:
-        """A step of all copies into the ring's own slot, at which the run has taken `step` steps."""
+        """Step all environments into the ring's current slot; the run has taken `step` steps."""
         ring, steps, pace = self._ring, self._steps, Pace(*self.pace[0].item())
         if self.host.begin():
             self._writer.begin_episodes()
@@ -130,7 +130,7 @@ class BatchActing:
 
 
 def device_of(task: Task) -> Any:
-    """Where a collector acts: in this process, on one thread."""
+    """Return the device on which a collector acts: plain Python, or torch on one CPU thread."""
     if task.config.device == "python":
         return PythonDevice()
     from velocirl.backends.torch.device import TorchCPUDevice  # needs torch

@@ -1,4 +1,4 @@
-"""How a collector acts and steps whole rollouts: by the collectors of learners that collect by themselves."""
+"""Acting over whole rollouts in a collector process, by the rollout collector of in-process learners."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from velocirl.program.task import Task
 
 
 class RolloutActing:
-    """Collects rollouts of a ring's copies on one device, each into the ring's own slot."""
+    """Collector of rollouts on one device, each into the ring's current slot."""
 
     def __init__(self, task: Task, ring: Ring, device: Any) -> None:
         self._network = device.make_acting(task)
         collector = device.make_collector(task, self._network, [task.seeds])
         self._ring, self._device, self._collect = ring, device, collector.collect
-        self.pace = np.zeros(1, PACE)  # has no meaning here
+        self.pace = np.zeros(1, PACE)  # unused here
         self.host, self.envs = collector.host, collector.envs
         self._columns = collector.recorded.columns()
         self._seeing = {name: np.asarray(one) for name, one in seeing(collector).items()}
@@ -27,7 +27,7 @@ class RolloutActing:
         self._kept = [np.asarray(one).reshape(ring.copies, -1) for one in (collector.discounted, collector.memory)]
 
     def take(self, content: Any) -> None:
-        """Act with these weights from now on, and see as the normaliser of then says."""
+        """Load the weights to act with from now on, and the normalizer published with them."""
         network = self._network
         own = network.buffers() if network.takes_statistics else {}
         parameters, found = from_bytes(content, network.num_parameters, {**own, **self._seeing})
@@ -38,7 +38,7 @@ class RolloutActing:
             array[...] = found[name]
 
     def step(self, step: int) -> None:  # noqa: ARG002 - nothing of a rollout depends on it
-        """A rollout of all copies."""
+        """Collect one rollout of all environments."""
         ring, widths = self._ring, np.cumsum([one.shape[1] for one in self._kept])
         self._streams[...] = ring.rng
         for mine, given in zip(self._kept, np.split(ring.kept, widths[:-1], 1), strict=True):

@@ -1,4 +1,4 @@
-"""All that a learner and its collectors share: orders, weights, and a ring for each, in one file without a name."""
+"""Memory shared by a learner and its collectors: orders, weights, and one ring each, in an unnamed file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from velocirl.engine.disk.allowance import claim
 from velocirl.program.pace import PACE
 from velocirl.vector.host.copies import Carver
 
-PROCESS_BYTES = 150 * 2**20  # of a collector, before its environments
+PROCESS_BYTES = 150 * 2**20  # of a collector process without its environments
 
 
 class Orders(NamedTuple):
-    """What collectors are to do; rounds are counted from the start of the processes, over all of training."""
+    """Orders to collectors; rounds are numbered from the start of the processes, over all of training."""
 
     pace: Any  # PACE
-    step: int  # of the run, at the first round of these orders
-    first: int  # that round
-    stop: int  # the round before which collectors stop; those that run free run where this is beyond the first
-    publication: int  # the number of the weights that act at first
-    episodes: int  # how often episodes were to begin anew,
-    seed: int  # and by which seed
+    step: int  # steps of the run at the first round of these orders
+    first: int  # number of that round
+    stop: int  # collectors stop before this round; free-running ones run if it is above `first`
+    publication: int  # number of the weights that act first
+    episodes: int  # number of restarts of all episodes
+    seed: int  # seed of the last restart
 
 
 ORDERS = np.dtype([("pace", PACE), *((name, np.int64) for name in Orders._fields[1:])], align=True)
@@ -37,7 +37,7 @@ ORDERS = np.dtype([("pace", PACE), *((name, np.int64) for name in Orders._fields
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes of what is shared; a collector finds everything by them."""
+    """Sizes of the shared memory, from which a collector finds every array."""
 
     collectors: int
     shape: Shape  # of each ring
@@ -47,15 +47,15 @@ class Plan:
 
     @property
     def copies(self) -> int:
-        """Those of all collectors."""
+        """Number of environments of all collectors."""
         return self.collectors * self.shape.copies
 
 
 class Board:
-    """The shared memory as arrays. Every array is written by one process only."""
+    """Shared memory as arrays; each array has a single writer process."""
 
     def __init__(self, plan: Plan, descriptor: int) -> None:
-        """In the memory of a descriptor, which the first process to come enlarges."""
+        """Map the memory of `descriptor`, which the first process enlarges."""
         self.plan = plan
         counter = Carver()
         self._carve(counter)
@@ -70,15 +70,15 @@ class Board:
         plan = self.plan
         self.orders = Cell(carve, ORDERS)
         self.stopped: NDArray[np.bool_] = carve((1,), np.bool_)
-        self.steps: NDArray[np.int64] = carve((1,), np.int64)  # of the run, that the learner knows of
-        self.learnt: NDArray[np.int64] = carve((1,), np.int64)  # rounds after which all is learnt that was due
-        self.after: NDArray[np.int64] = carve((plan.ahead + 2,), np.int64)  # the weights after those, in turn
+        self.steps: NDArray[np.int64] = carve((1,), np.int64)  # steps of the run, written by the learner
+        self.learnt: NDArray[np.int64] = carve((1,), np.int64)  # rounds whose due updates are done
+        self.after: NDArray[np.int64] = carve((plan.ahead + 2,), np.int64)  # publication after each such round, cyclic
         self.weights = Weights(carve, plan.weights, plan.ahead + 1)
         self.rings = [Ring(carve, plan.shape) for _ in range(plan.collectors)]
 
     def weights_for(self, number: int, orders: Any) -> int | None:
-        """The publication that acts in a round, or None where it is still to come."""
-        before = number - 1 - self.plan.ahead  # the last round that was learnt from
+        """Return the publication that acts in round `number`, or None if it does not exist yet."""
+        before = number - 1 - self.plan.ahead  # the last round learned from
         if before < orders["first"]:
             return int(orders["publication"])
         return int(self.after[before % len(self.after)]) if self.learnt[0] > before else None

@@ -1,4 +1,4 @@
-"""A record that one process writes and others read, whole or not at all, without a lock (a seqlock)."""
+"""Seqlock: a record with one writer, which others read whole and without a lock."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from velocirl.vector.host.copies import Carver
 
 
 class Cell:
-    """A record of shared memory; how often it was written is odd while it is being written."""
+    """Seqlock record in shared memory; its write counter is odd during a write."""
 
     def __init__(self, carve: Carver, kind: Any) -> None:
         self._writes: NDArray[np.int64] = carve((1,), np.int64)
         self._record: NDArray[Any] = carve((1,), kind)
 
     def write(self, record: Any) -> None:
-        """Let all who read from now on find this; by one process only."""
+        """Write the record; only one process may."""
         self._writes[0] += 1
         self._record[0] = record
         self._writes[0] += 1
 
     def read(self) -> Any:
-        """The newest record that is whole, as a copy."""
+        """Return a copy of the newest complete record."""
         while True:
             before = int(self._writes[0])
             if before % 2 == 0:
@@ -36,5 +36,5 @@ class Cell:
 
     @property
     def writes(self) -> int:
-        """How often it was written."""
+        """Number of writes, including one in progress."""
         return (int(self._writes[0]) + 1) // 2

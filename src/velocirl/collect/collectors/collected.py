@@ -1,4 +1,4 @@
-"""Transitions that collectors bring, as a learner from a memory takes them: round by round, or batch by batch."""
+"""Transitions from collectors for off-policy learners: paced rounds, or free-running batches."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from velocirl.program.pace import Pace
 from velocirl.program.rows.recording import FAULT_KINDS, Log
 from velocirl.program.task import Task
 
-PUBLISH_EVERY = {"paced": 1, "free": 32}  # updates, where nobody says otherwise
-AHEAD = 2  # rounds by which several collectors are ahead of the learner, where nobody says otherwise
+PUBLISH_EVERY = {"paced": 1, "free": 32}  # updates, by default
+AHEAD = 2  # rounds by which several collectors are ahead of the learner, by default
 
 
 class Collected(Collection):
-    """Collectors of steps, and what they bring at the pace that the settings say."""
+    """Collectors of steps, and the transitions they deliver: paced or free-running."""
 
     def __init__(self, task: Task, kind: np.dtype[Any], content: Callable[[], NDArray[np.uint8]]) -> None:
         config, frames = task.config, task.frames
         copies = config.num_envs // config.collectors
         ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
-        # Paced collectors never have more to give than they are ahead, and the round that is being learnt from.
+        # Paced collectors hold at most the rounds they are ahead, and the round being learned from.
         slots = ahead + LEAST_SLOTS + 1 if config.collect_mode == "paced" else config.ring_size // copies
-        # In paced rings pictures lie as they were seen; of free ones, which are long, only what is new.
+        # Paced rings store whole observations of images; free rings, which are long, only the newest frames.
         paced = config.collect_mode == "paced"
         picture = frames.stack * frames.size if frames is not None and paced else 0
         kept = task.head.action_size
@@ -44,12 +44,12 @@ class Collected(Collection):
         every = config.publish_every
         self._publish_every = every if every is not None else PUBLISH_EVERY[config.collect_mode]
         self._unpublished = 0
-        self._stale = True  # whether the weights are others than those that were published last
+        self._stale = True  # whether the weights changed since the last publication
 
     def begin(self, pace: Pace, step: int) -> None:
-        """Let collectors take the rounds of an iteration, at whose beginning the run has taken `step` steps.
+        """Start the rounds of an iteration, before which the run has taken `step` steps.
 
-        Those that run free go on behind it.
+        Free-running collectors continue past its end.
         """
         self._resume()
         if self._stale:
@@ -65,15 +65,15 @@ class Collected(Collection):
         self._resting = False
 
     def pause(self) -> None:
-        """Let collectors that run free rest until the next iteration; paced ones do anyway."""
+        """Pause free-running collectors until the next iteration; paced ones stop by themselves."""
         if not self.paced and self._orders is not None:
             self.board.orders.write(self._orders._replace(stop=self._orders.first))
             self._resting = True
 
     def take(self, t: int, step: int, rows: NDArray[Any], log: Log, reported: NDArray[Any]) -> list[slice]:
-        """Take the next round, which is the t-th of its iteration: into records (copies,) and into the log.
+        """Receive the next round, number `t` of its iteration, into `rows` (environments,) and the log.
 
-        Gives the copies whose episodes were broken off before it, because their collector was replaced.
+        Returns the environments whose episodes broke off before it, because their collector was replaced.
         """
         broken = []
         for own, ring in self._shares():
@@ -93,19 +93,19 @@ class Collected(Collection):
         return broken
 
     def show(self, seen: NDArray[np.uint8], final: NDArray[np.uint8]) -> None:
-        """The pictures (copies, bytes) of the round that was taken last: after it, and where episodes ended."""
+        """Copy the images (environments, bytes) of the last round: after its step, and at episode ends."""
         for own, ring in self._shares():
             slot = ring.round((ring.taken - 1) % ring.slots)
             seen[own], final[own] = ring.seen[slot], ring.finals[slot]
 
     def show_first(self, which: list[slice], seen: NDArray[np.uint8]) -> None:
-        """The pictures before that round, of copies that began anew with it."""
+        """Copy the images before that round, for environments whose episodes began with it."""
         for own, ring in self._shares():
             if own in which:
                 seen[own] = ring.firsts
 
     def next_batch(self, *, wait: bool) -> Batch | None:
-        """The next batch of what free collectors brought; None where there is none yet and nobody waits for it."""
+        """Return the next batch of free-running collectors; None if there is none and `wait` is false."""
         consolidator = self._consolidator
         assert consolidator is not None  # noqa: S101 - begun
         self._watch()
@@ -118,30 +118,30 @@ class Collected(Collection):
         return batch
 
     def check(self, batch: Batch, taken: int, first: int) -> None:
-        """Refuse numbers that are none, in a batch after so many transitions of an iteration."""
+        """Raise on non-finite values in a batch that follows `taken` transitions of an iteration."""
         self._check(batch.faults, batch.first, taken // self.plan.copies, first)
 
     def progress(self, step: int) -> None:
-        """Let collectors that run free know how far the run is, which decides how much they explore."""
+        """Publish the run's step count, on which the exploration of free-running collectors depends."""
         self.board.steps[0] = step
 
     def lose(self, transitions: int) -> None:
-        """So many were taken and cannot be remembered: with those that were dropped, frames before them are gone."""
+        """Count transitions that cannot be stored: frames before them were lost with dropped rounds."""
         self._lost += transitions
 
     def leave_out(self, updates: int) -> None:
-        """So many updates were due and are not done, because the learner of free collectors is late."""
+        """Count due updates that are skipped, because the learner of free-running collectors is late."""
         self._left_out += updates
 
     def improved(self, updates: int) -> None:
-        """So many updates were done; now and then, collectors are given what came of them."""
+        """Count updates that were done; publish the weights every `publish_every` updates."""
         self._updates += updates
         self._unpublished += updates
         if self._unpublished >= self._publish_every:
             self.publish()
 
     def learnt(self, updates: int) -> None:
-        """All that is due after a round was learnt, in so many updates: paced collectors go on."""
+        """Record the end of the updates due after a round, `updates` in number: paced collectors continue."""
         board = self.board
         self.improved(updates)
         board.after[self._rounds % len(board.after)] = board.weights.newest
@@ -149,20 +149,20 @@ class Collected(Collection):
         board.learnt[0] = self._rounds
 
     def publish(self) -> None:
-        """Let collectors act by the weights of now."""
+        """Publish the current weights to the collectors."""
         super().publish()
         self._unpublished, self._stale = 0, False
 
     def change(self) -> None:
-        """Something else than an update changed the weights."""
+        """Mark the weights as changed by something other than an update."""
         self._stale = True
 
     def _watch_round(self) -> None:
-        """While a round is waited for: those are busy who have not given theirs."""
+        """Watch collectors while waiting for a round; one that has not delivered is busy."""
         self._watch(lambda number: self.rings[number].counts[GIVEN] < self._stop and not len(self.rings[number]))
 
     def _check(self, faults: NDArray[np.int32], first: int, t: int, step: int) -> None:
-        """Refuse numbers that are none, which copies from the first on met in a round."""
+        """Raise on non-finite values that environments from number `first` on met in a round."""
         if faults.any():
             copy = int(np.flatnonzero(faults)[0])
             raise fault_of_rollout((int(faults[copy]) - 1) % FAULT_KINDS, first + copy, t, step, self.plan.copies)

@@ -1,4 +1,4 @@
-"""Rollouts that collectors bring, as a learner takes them: one of each, or where they run free of whoever has one."""
+"""Rollouts from collectors for on-policy learners: one of each, or of any that has one if they run free."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from velocirl.program.counting.phases import ENVIRONMENT, ROUND
 from velocirl.program.pace import PACE
 from velocirl.program.task import Task
 
-AHEAD = 1  # rollouts by which several collectors are ahead of the learner, where nobody says otherwise
-ENDLESS = 2**62  # rounds: it is the weights that paced collectors wait for
+AHEAD = 1  # rollouts by which several collectors are ahead of the learner, by default
+ENDLESS = 2**62  # rounds: paced collectors wait for weights instead
 
 
 class CollectedRollouts(Collection):
-    """Collectors of rollouts, which write those that are taken into `columns`.
+    """Collectors of rollouts, which are received into `columns`.
 
-    In free rings one rollout waits at most, so that what is learnt from is never old.
+    A free-running collector's ring holds at most one waiting rollout, so that no rollout learned from is old.
     """
 
     def __init__(
         self, task: Task, columns: Columns, content: Callable[[], NDArray[np.uint8]], updates: Callable[[], int]
     ) -> None:
-        """`updates` says how many there were so far."""
+        """Set up rings for whole rollouts; `updates` returns the number of updates so far."""
         config, state_size = task.config, columns.start_state.shape[1]
         copies, paced = config.num_envs // config.collectors, config.collect_mode == "paced"
         ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
@@ -44,10 +44,10 @@ class CollectedRollouts(Collection):
         self._columns, self._count_updates = columns, updates
         self._orders: Orders | None = None
         self._allowed = 0  # rounds that paced collectors may take so far
-        self._turn = 0  # the free collector that is asked first
+        self._turn = 0  # the free-running collector checked first
 
     def collect(self) -> None:
-        """Let collectors act by the weights of now, and take rollouts of all copies."""
+        """Publish the current weights, and receive rollouts of all environments."""
         self._resume()
         self._updates = self._count_updates()
         self.publish()
@@ -61,24 +61,24 @@ class CollectedRollouts(Collection):
         self._processed += self.plan.copies * self.plan.shape.steps
 
     def pause(self) -> None:
-        """Let collectors rest until the next iteration, paced ones once they are as far ahead as they may be."""
+        """Pause collectors until the next iteration, paced ones once they are as far ahead as allowed."""
         if self._orders is not None and not self._resting:
             stop = self._allowed if self.paced else self._orders.first
             self.board.orders.write(self._orders._replace(stop=stop))
             self._resting = True
 
     def gauges(self) -> dict[str, float]:
-        """As of collectors of steps; after an iteration, its updates count for the age of the weights."""
+        """Return the metrics of `Collection.gauges`; the policy lag counts the last iteration's updates."""
         self._updates = self._count_updates()
         return super().gauges()
 
     def settle(self) -> None:
-        """Wait until paced collectors are as far ahead as they may be."""
+        """Wait until paced collectors are as far ahead as allowed."""
         if self.paced and self._crew is not None and not self._crew.closed:
             wait_for(lambda: all(ring.counts[GIVEN] >= self._allowed for ring in self.rings), self._watch_paced)
 
     def _give_orders(self) -> None:
-        """The weights of now are those after the rollouts that were taken so far, and one more may be collected."""
+        """Record the newest weights as those after all received rollouts, and allow one more rollout."""
         board, newest = self.board, self.board.weights.newest
         board.after[(self._rounds - 1) % len(board.after)] = newest
         board.learnt[0] = self._rounds
@@ -91,7 +91,7 @@ class CollectedRollouts(Collection):
             self._resting = False
 
     def _wait_for(self, ring: Ring) -> Ring:
-        """Wait for a ring with a rollout in it: this one, or any where they run free."""
+        """Wait for a rollout and return its ring: this one, or any of free-running collectors."""
         if self.paced:
             self._waited += wait_for(lambda: len(ring) > 0, self._watch_paced)
             return ring
@@ -103,15 +103,15 @@ class CollectedRollouts(Collection):
         return found
 
     def _watch_paced(self) -> None:
-        """Those are busy who have not given what they may."""
+        """Watch collectors while waiting; one that has not delivered all allowed rounds is busy."""
         self._watch(lambda number: int(self.rings[number].counts[GIVEN]) < self._allowed)
 
 
 class ProcessCollector:
-    """What collectors bring, in the place of a collector in this process; it lies on the host."""
+    """Rollout collector backed by collector processes; its rollouts are on the host."""
 
     in_kernels, on_host = False, True
-    envs = fleet = None  # collectors have them
+    envs = fleet = None  # they are in the collector processes
 
     def __init__(self, task: Task, device: Any, network: Any, updates: Callable[[], int]) -> None:
         here, inputs = device.on_host(), task.encoding.inputs
@@ -122,14 +122,14 @@ class ProcessCollector:
         self.collected.start()
 
     def collect(self) -> None:
-        """Take rollouts of all copies; the time that counts is that of waiting for them."""
+        """Receive rollouts of all environments; the time counted is the wait for them."""
         begun = now()
         self.collected.collect()
         self.counters[0, [ENVIRONMENT, WHOLE]] += now() - begun
         self.counters[0, [ROUND, ROUND + TIMED]] = 1
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The policy's random streams, the discounted returns and what the network remembers.
+        """Return the policy's random streams, the discounted returns and the recurrent state.
 
         Rollouts that wait in rings are not saved.
         """
@@ -139,7 +139,7 @@ class ProcessCollector:
         return {"policy.rng": rng, "policy.discounted": kept[:, 0], **memory}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on with new episodes, whose seeds come from the policy's streams."""
+        """Continue with new episodes, whose seeds come from the policy's streams."""
         self.collected.begin_anew(state["policy.rng"])
 
     def _weights(self) -> NDArray[np.uint8]:

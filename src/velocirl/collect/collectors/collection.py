@@ -1,4 +1,4 @@
-"""The collectors of a learner as it sees them: started, given weights and streams, watched, and asked how they fare."""
+"""Collectors from the learner's side: start, weights, random streams, supervision and metrics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from velocirl.vector.host.workers import open_memory
 
 
 class Collection:
-    """Collectors with rings of one shape, for a learner whose weights `content` gives as bytes."""
+    """Collectors with rings of one shape; `content` returns the learner's weights as bytes."""
 
     def __init__(self, task: Task, shape: Shape, ahead: int, content: Callable[[], NDArray[np.uint8]]) -> None:
-        """Paced ones are so many rounds ahead."""
+        """Allocate the shared memory; paced collectors run `ahead` rounds ahead."""
         config = task.config
         self.paced, self._content = config.collect_mode == "paced", content
         self.plan = Plan(config.collectors, shape, len(content()), ahead, self.paced)
@@ -45,7 +45,7 @@ class Collection:
             )  # fmt: skip
 
         self._start_crew = start
-        self._rounds = 0  # that were taken, of each collector
+        self._rounds = 0  # received from each collector
         self._resting = True
         self._updates = 0
         self._episodes = self._seed = 0
@@ -62,35 +62,36 @@ class Collection:
             )
 
     def publish(self) -> None:
-        """Let collectors act by the weights of now."""
+        """Publish the current weights to the collectors."""
         self.board.weights.publish(self._content(), self._updates)
 
     @property
     def streams(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-        """The random streams of actions and what copies keep between rounds, of all; while nothing is collected."""
+        """Random streams of actions and what environments keep between rounds; valid while none collects."""
         return np.concatenate([ring.rng for ring in self.rings]), np.concatenate([ring.kept for ring in self.rings])
 
     def begin_anew(self, streams: NDArray[np.uint64]) -> None:
-        """Go on with new episodes and these streams, of which their seed comes."""
+        """Continue with new episodes and these streams, from which their seed is derived."""
         for own, ring in self._shares():
             ring.rng[:], ring.kept[:] = streams[own], 0.0
         self._episodes, self._seed = self._episodes + 1, int(streams[0, 0] >> np.uint64(33))
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the collectors' processes, as the system counts."""
+        """Process IDs of the collectors."""
         return [] if self._crew is None else self._crew.processes
 
     @property
     def processed(self) -> int:
-        """Transitions that the learner has taken in."""
+        """Number of transitions that the learner has received."""
         return self._processed
 
     def gauges(self) -> dict[str, float]:
-        """What a monitor shows of collectors: counts are since they were started, seconds those of a collector.
+        """Return the metrics of the collectors.
 
-        Counts are of transitions, but for batches. The rate is that of the iteration before, in transitions a second;
-        the age of weights is that of the oldest that act, in updates.
+        Counts run from the start of the collectors. They are of transitions, except batches, updates and restarts.
+        Waiting seconds of collectors are a mean over them. The rate is the previous iteration's, in transitions per
+        second. The age of weights is the policy lag of the oldest that act, in updates.
         """
         counts = np.sum([ring.counts for ring in self.rings], axis=0)
         age = self._updates - min(int(ring.counts[ACTED]) for ring in self.rings)
@@ -116,9 +117,9 @@ class Collection:
             self._crew.close()
 
     def _resume(self) -> None:
-        """Before an iteration: all collectors run, and progress is expected of them from now on.
+        """Make sure that all collectors run before an iteration, and expect progress from now on.
 
-        Free ones that were not at rest never stopped: iterations may be shorter than the time by which one hangs.
+        Free-running collectors that were not paused never stopped: iterations may be shorter than the hang timeout.
         """
         self.start()
         assert self._crew is not None  # noqa: S101 - started
@@ -130,11 +131,11 @@ class Collection:
         self._since, self._before = now, self._processed
 
     def _watch(self, busy: Callable[[int], bool] = lambda _: True) -> None:
-        """Replace whoever failed; of those that are busy, whoever hangs."""
+        """Replace collectors that failed, and busy ones that hang."""
         assert self._crew is not None  # noqa: S101 - started
         self._crew.watch(busy)
 
     def _shares(self) -> Iterator[tuple[slice, Ring]]:
-        """The rings, and whose copies each has."""
+        """Iterate over the rings, each with the slice of its environments."""
         copies = self.plan.shape.copies
         return ((slice(n * copies, (n + 1) * copies), ring) for n, ring in enumerate(self.rings))

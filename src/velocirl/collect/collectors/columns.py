@@ -1,4 +1,4 @@
-"""Rollouts in rings: the column of a copy is one record, with all that was recorded of it and logged."""
+"""Rollouts in rings: one record holds an environment's whole rollout, with its sums and log."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from velocirl.program.task import Task
 
 
 class Columns(NamedTuple):
-    """The arrays of a rollout, copies first, in the memory of whoever collected it or learns from it."""
+    """Arrays of a rollout, environments first, in the memory of its collector or learner."""
 
-    records: NDArray[np.uint8]  # (copies, horizon + 1, bytes)
-    ends: NDArray[np.int32]  # (copies, horizon), and so are these
+    records: NDArray[np.uint8]  # (environments, horizon + 1, bytes)
+    ends: NDArray[np.int32]  # (environments, horizon), as returns and lengths
     returns: NDArray[np.float32]
     lengths: NDArray[np.int32]
-    fault: NDArray[np.int32]  # (copies,)
-    reported: NDArray[np.float32]  # (copies, numbers, horizon)
-    reward_sums: NDArray[np.float64]  # (copies, 2)
-    observation_sums: NDArray[np.float64]  # (copies, 2, inputs), or (0, 2, inputs) where nothing is normalised
-    start_state: NDArray[np.float32]  # (copies, state size)
-    frames: NDArray[np.uint8]  # (copies, stack + horizon, bytes), or (copies, 0, 0)
+    fault: NDArray[np.int32]  # (environments,)
+    reported: NDArray[np.float32]  # (environments, fields, horizon)
+    reward_sums: NDArray[np.float64]  # (environments, 2)
+    observation_sums: NDArray[np.float64]  # (environments, 2, inputs), or (0, 2, inputs) without normalization
+    start_state: NDArray[np.float32]  # (environments, state size)
+    frames: NDArray[np.uint8]  # (environments, stack + horizon, bytes), or (environments, 0, 0)
 
     def write(self, rows: NDArray[Any]) -> None:
-        """Write a rollout into records of this kind."""
+        """Write the rollout into records of `column_type`."""
         for name, array in self._asdict().items():
             if array.size:
                 rows[name] = array
 
     def read(self, rows: NDArray[Any], own: slice) -> None:
-        """Read some copies' part of a rollout from records; their ends are counted among those of all copies."""
+        """Read the rollout of environments `own` from records; renumber their ends among all environments."""
         for name, array in self._asdict().items():
             if array.size:
                 array[own] = rows[name]
@@ -43,7 +43,7 @@ class Columns(NamedTuple):
 
 
 def column_type(task: Task, state_size: int) -> np.dtype[Any]:
-    """The record of one copy's rollout."""
+    """Return the record type of one environment's rollout."""
     steps, inputs, frames = task.config.horizon, task.encoding.inputs, task.frames
     size = rollout_type(inputs, task.action, task.fields, task.values, frames).itemsize
     return np.dtype(
@@ -65,9 +65,9 @@ def columns_of(
     records: NDArray[Any], log: Log, reported: Any, reward_sums: Any, observation_sums: Any, start_state: Any = None,
     frames: Any = None,
 ) -> Columns:  # fmt: skip
-    """Rollouts of records (copies, horizon + 1), as learners keep them, in the same memory.
+    """Return rollout records (environments, horizon + 1) of a learner as columns, in the same memory.
 
-    `frames` are ((stack + horizon) * copies, bytes).
+    `frames` has the shape ((stack + horizon) * environments, bytes).
     """
     copies = len(records)
     ends, returns, lengths = (np.asarray(one)[0].T for one in log[:3])
@@ -87,6 +87,6 @@ def columns_of(
 
 
 def _bytes_of(records: NDArray[Any]) -> NDArray[np.uint8]:
-    """Records with their bytes in a dimension of their own; the memory is the same."""
+    """View records with their bytes as an extra dimension, in the same memory."""
     shape, strides = (*records.shape, records.dtype.itemsize), (*records.strides, 1)
     return np.ndarray(shape, np.uint8, records, strides=strides)  # pyright: ignore[reportCallIssue]

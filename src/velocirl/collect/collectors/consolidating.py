@@ -1,4 +1,4 @@
-"""The thread that consolidates what free collectors bring: runs of rounds, of one collector each, become batches."""
+"""Thread that joins consecutive rounds of one free-running collector into batches."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from velocirl.collect.collectors.footage import Footage
 from velocirl.collect.collectors.ring import Ring
 from velocirl.program.rows.recording import Log
 
-LEAST = 1000  # transitions of a batch, unless they take too long to come
-LONGEST = 0.25  # seconds until a batch is handed over as it is,
-LONGEST_OF_FRAMES = 2.0  # and where it has frames, of which as many as a stack are stored again for each batch:
-ROUNDS_OF_FRAMES = 32  # so there are so many rounds in a batch for each of them
-WAITING = 4  # batches that wait for the learner at most; what comes then waits in the rings
-NAP = 1e-3  # seconds, where there is nothing to do
+LEAST = 1000  # transitions of a batch; fewer after LONGEST seconds
+LONGEST = 0.25  # seconds until a smaller batch is handed over
+LONGEST_OF_FRAMES = 2.0  # seconds, for batches with frames
+ROUNDS_OF_FRAMES = 32  # per frame of a stack: each batch stores a stack of frames again
+WAITING = 4  # batches that wait for the learner at most; further rounds wait in the rings
+NAP = 1e-3  # seconds, when idle
 
 
 class Batch(NamedTuple):
-    """Consecutive rounds of one collector, and what was logged of them; a row for each transition."""
+    """Consecutive rounds of one collector with their log, one row per transition."""
 
     rows: NDArray[Any]
     ended: NDArray[np.bool_]
     returns: NDArray[np.float32]
     lengths: NDArray[np.int32]
     reported: NDArray[np.float32]  # (fields, rows)
-    faults: NDArray[np.int32]  # (copies,) what the collector's copies met, or 0,
-    first: int  # and the number of the first of these copies
-    footage: Footage | None = None  # where records have no observations
+    faults: NDArray[np.int32]  # (environments,) faults of the collector's environments, or 0
+    first: int  # number of the first of these environments
+    footage: Footage | None = None  # present if records have no observations
 
     @property
     def copies(self) -> NDArray[np.int64]:
-        """The copy of each transition."""
+        """Environment of each transition, (rows,)."""
         return self.first + np.arange(len(self.rows)) % len(self.faults)
 
     def parted(self, count: int) -> tuple[Batch, Batch]:
-        """The first so many transitions, and the others."""
+        """Split into the first `count` transitions and the rest."""
         parts = slice(0, count), slice(count, None)
         frames = (None, None) if self.footage is None else self.footage.parted(count // len(self.faults))
         first, rest = (
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
         return first, rest
 
     def log(self, position: int, log: Log, reported: NDArray[Any]) -> None:
-        """Log the episodes that ended: from the so many-th transition of an iteration on."""
+        """Log the episodes that ended; `position` is the batch's first index in the iteration."""
         own = slice(position, position + len(self.rows))
         ends, returns, lengths = (one.reshape(-1) for one in log[:3])
         ends[own] = np.where(self.ended, np.arange(own.start, own.stop), -1)
@@ -64,15 +64,15 @@ class Batch(NamedTuple):
 
 
 def rounds_of_batch(copies: int) -> int:
-    """The rounds of so many copies that make a batch."""
+    """Return the number of rounds that make a batch with this many environments."""
     return -(-LEAST // copies)
 
 
 def gather(ring: Ring, rounds: int, first_copy: int) -> Batch:
-    """The oldest rounds of a ring as a batch.
+    """Remove the oldest rounds of a ring and return them as a batch.
 
-    What follows the last of them lies elsewhere in the memory, and so does what follows a round that was dropped: there
-    episodes are cut off, so that returns over several steps end there. A memory of frames does that by itself.
+    The step after the last round is stored elsewhere in the replay buffer, and so is the step after a dropped round.
+    Episodes are truncated at both gaps, so that n-step returns end there. A frame buffer does that by itself.
     """
     slots, copies = ring.waiting(rounds), ring.copies
     places = (slots[:, None] * copies + np.arange(copies)).reshape(-1)
@@ -90,7 +90,7 @@ def gather(ring: Ring, rounds: int, first_copy: int) -> Batch:
 
 
 def _film(ring: Ring, slots: NDArray[np.int64], places: NDArray[np.int64]) -> Footage:
-    """The frames of some slots, the oldest of which follows what was taken last or nothing."""
+    """Return the frames of slots, the oldest of which follows the round taken last, or none."""
     breaks = ring.breaks[slots]
     lead = ring.lead[:0] if breaks[0] else ring.lead
     footage = Footage(ring.frames[places], breaks, lead, ring.taken, ring.stack)
@@ -99,7 +99,7 @@ def _film(ring: Ring, slots: NDArray[np.int64], places: NDArray[np.int64]) -> Fo
 
 
 class Consolidator:
-    """Empties the rings into batches, beside the learner; the thread ends with its owner."""
+    """Thread that empties the rings into batches in parallel with the learner; it ends with its owner."""
 
     def __init__(self, rings: Sequence[Ring]) -> None:
         self._batches: deque[Batch] = deque()  # appended to by the thread, popped from by the learner
@@ -115,13 +115,13 @@ class Consolidator:
     _failures: list[Exception]
 
     def __len__(self) -> int:
-        """How many batches wait; what the thread raised is raised here."""
+        """Return the number of waiting batches; re-raise what the thread raised."""
         if self._failures:
             raise self._failures[0]
         return len(self._batches)
 
     def next(self) -> Batch | None:
-        """The oldest batch that waits, if one does."""
+        """Return the oldest waiting batch, or None."""
         return self._batches.popleft() if len(self) else None
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def _consolidate(
     over: threading.Event,
     failures: list[Exception],
 ) -> None:
-    """What the thread does; it knows nothing of its owner, which could not end it otherwise."""
+    """Run the thread. It has no reference to its owner, which could not be finalized otherwise."""
     try:
         _empty(rings, patience, batches, over)
     except Exception as error:  # noqa: BLE001 - whatever it is, the learner is told
@@ -145,7 +145,7 @@ def _consolidate(
 
 
 def _empty(rings: Sequence[Ring], patience: tuple[int, float], batches: deque[Batch], over: threading.Event) -> None:
-    """Rings are left to fill up to so many rounds, or for so many seconds."""
+    """Empty each ring once it holds `rounds` rounds, or any after `longest` seconds."""
     (rounds, longest), taken = patience, [time.monotonic()] * len(rings)
     while not over.is_set():
         idle = True

@@ -1,4 +1,4 @@
-"""What weights are as bytes: the parameters of a network, and what a torch module keeps beside them."""
+"""Weights as bytes: a network's parameters and the buffers of a torch module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def to_bytes(parameters: NDArray[np.float32], buffers: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-    """The parameters, and behind them the buffers in their order."""
+    """Return the bytes of the parameters, followed by the buffers in their order."""
     parts = [parameters, *buffers.values()]
     return np.frombuffer(b"".join(np.ascontiguousarray(part).tobytes() for part in parts), np.uint8)
 
@@ -18,7 +18,7 @@ def to_bytes(parameters: NDArray[np.float32], buffers: Mapping[str, NDArray[Any]
 def from_bytes(
     content: NDArray[np.uint8], parameters: int, buffers: Mapping[str, NDArray[Any]]
 ) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
-    """So many parameters, and buffers like these."""
+    """Return the first `parameters` floats, and arrays with the names, types and shapes of `buffers`."""
     start, found = 4 * parameters, {}
     for name, like in buffers.items():
         found[name] = np.frombuffer(content[start : start + like.nbytes].tobytes(), like.dtype).reshape(like.shape)
@@ -27,5 +27,5 @@ def from_bytes(
 
 
 def seeing(collector: Any) -> dict[str, Any]:
-    """How a collector of rollouts sees, under names that no module has for what it keeps; the arrays themselves."""
+    """Return the normalizer's arrays of a rollout collector, under names that no module's buffer has."""
     return {"/centre": collector.centre, "/inverse_scale": collector.inverse_scale}

@@ -1,4 +1,4 @@
-"""The processes of the collectors: started, watched, replaced where one fails, and ended without fail."""
+"""Collector processes: start, supervision, replacement after a failure, and guaranteed shutdown."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from velocirl.collect.collectors.ring import STEPPED, Ring
 from velocirl.vector.host.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.collect.collectors.process"
-START_PATIENCE = 300.0  # seconds that a collector may take to import, to make its environments and to compile
-LOOK_EVERY = 0.02  # seconds between looks at whether all are well
-ANSWER = 5.0  # seconds that the rest of a message may take
+START_PATIENCE = 300.0  # seconds for a collector to import, create its environments and compile
+LOOK_EVERY = 0.02  # seconds between checks of all processes
+ANSWER = 5.0  # seconds for the rest of a message
 
 
 def release(workers: list[WorkerHandle], stopped: NDArray[np.bool_], owner: int) -> None:
-    """End all processes; a forked child of the owner leaves them alone."""
+    """End all processes; in a forked child of the owner, do nothing."""
     if os.getpid() == owner:
         stopped[0] = True
         stop_workers(workers, owner)
 
 
 class Crew:
-    """A process for each ring. Those that raise, end or hang are replaced, up to so many in all."""
+    """One process per ring. Processes that raise, end or hang are replaced, up to `restarts` in all."""
 
     def __init__(
         self, name: str, rings: Sequence[Ring], stopped: NDArray[np.bool_], descriptor: int,
         setup: Callable[[int, int], bytes], timeout: float, restarts: int,
     ) -> None:  # fmt: skip
-        """`setup(number, start)` gives what a collector is started with, for the so many-th time."""
+        """Start all processes; `setup(number, start)` returns a collector's setup after `start` earlier starts."""
         self._name, self._rings, self._setup, self._descriptor = name, rings, setup, descriptor
         self._timeout, self._left, self.restarts = timeout, restarts, 0
         self._starts = [0] * len(rings)
@@ -58,16 +58,16 @@ class Crew:
 
     @property
     def processes(self) -> list[int]:
-        """Their numbers, as the system counts."""
+        """Process IDs of the collectors."""
         return [worker.process for worker in self._workers]
 
     @property
     def closed(self) -> bool:
-        """Whether all of them were ended."""
+        """Whether all processes were ended."""
         return not self._finalizer.alive
 
     def watch(self, busy: Callable[[int], bool]) -> None:
-        """Replace whoever failed; of those that are busy, whoever has not done a step for too long."""
+        """Replace processes that failed, and busy ones that have not stepped for too long."""
         now = time.monotonic()
         if now < self._looked + LOOK_EVERY:
             return
@@ -86,11 +86,11 @@ class Crew:
                 self._replace(number, error)
 
     def resume(self) -> None:
-        """From now on progress is expected: what was not watched before says nothing."""
+        """Expect progress from now on; time before, without supervision, does not count."""
         self._since = [time.monotonic()] * len(self._rings)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         self._finalizer()
 
     def _expect_progress(self, number: int, now: float, busy: Callable[[int], bool]) -> None:
@@ -109,7 +109,7 @@ class Crew:
         return worker
 
     def _replace(self, number: int, error: WorkerError) -> None:
-        begun = self._ready[number] or self._starts[number] > 1  # else it never worked, and never will
+        begun = self._ready[number] or self._starts[number] > 1  # otherwise it never worked, and would fail again
         if self._left == 0 or error.sentence or not begun:
             self._fail(number, error)
         self._left -= 1

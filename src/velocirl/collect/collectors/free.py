@@ -1,4 +1,4 @@
-"""An iteration of a learner whose collectors run free: neither waits for the other, as long as each has work."""
+"""Iteration with free-running collectors: collectors and learner do not wait while they have work."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from velocirl.collect.collectors.collected import Collected
 from velocirl.collect.collectors.consolidating import LEAST, Batch
 from velocirl.program.pace import Pace, updates_due
 
-SHORT, MOST = 5e-3, 64  # seconds of updates, and how many, between two looks at whether there is another batch
-BACKLOG = 2 * LEAST  # transitions whose updates may be late; what is owed beyond that is left out
+SHORT, MOST = 5e-3, 64  # seconds and number of updates at most between two checks for another batch
+BACKLOG = 2 * LEAST  # transitions whose updates may be late; updates owed beyond that are skipped
 
 
 class Memory(Protocol):
-    """The side of a learner that remembers and learns."""
+    """Learner that stores transitions and updates from them."""
 
     def enter(self, batch: Batch, position: int) -> None:
-        """Remember a batch, the first of which is this iteration's so many-th transition."""
+        """Store a batch; `position` is its first index in this iteration."""
         ...
 
     def improve(self, step: int, count: int) -> None:
-        """So many updates, at which the run has taken `step` steps."""
+        """Run `count` updates; the run has taken `step` steps."""
         ...
 
 
 class FreeRun:
-    """What is left from one iteration to the next: the rest of a batch, and updates that are owed."""
+    """State kept from one iteration to the next: the rest of a batch, and updates owed."""
 
     def __init__(self, collected: Collected) -> None:
         self._collected, self._rest = collected, None
@@ -36,7 +36,7 @@ class FreeRun:
     _rest: Batch | None
 
     def run(self, memory: Memory, pace: Pace, first: int, total: int) -> int:
-        """Take in `total` transitions, and learn as often as is due, as far as time allows; gives the updates."""
+        """Store `total` transitions and run due updates as far as time allows. Returns the updates done."""
         collected, taken, done = self._collected, 0, 0
         collected.begin(pace, first)
         most = max(BACKLOG // pace.train_every, 1) * pace.gradient_steps

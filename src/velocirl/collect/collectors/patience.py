@@ -1,4 +1,4 @@
-"""Waiting for another process without a lock: awake at first, because it is mostly short, then asleep for longer."""
+"""Lock-free waiting for another process: spin first, because most waits are short, then sleep longer and longer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable
 
-AWAKE, SHORTEST, LONGEST = 50e-6, 50e-6, 2e-3  # seconds: looking, and the first and the longest of the naps
+AWAKE, SHORTEST, LONGEST = 50e-6, 50e-6, 2e-3  # seconds: spinning, first sleep, longest sleep
 
 
 def wait_for(ready: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> int:
-    """Wait until something is so; `meanwhile` is called between naps. Gives the nanoseconds that it took."""
+    """Wait until `ready` is true, calling `meanwhile` between sleeps. Returns the nanoseconds waited."""
     if ready():
         return 0
     began = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""What runs in a collector's process: it acts, steps its copies and fills its ring until the learner says otherwise."""
+"""Collector process: acts, steps its environments and fills its ring until the learner stops it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ COLLECT = b"g"
 
 
 class Stopped(Exception):  # noqa: N818 - it says what is so, and is no error
-    """The learner said so in the middle of a rollout."""
+    """Stop request of the learner in the middle of a rollout."""
 
 
 class Worker(worker_process.Worker):
-    """Collects once it is told to, and until it is stopped."""
+    """Worker process that collects from the COLLECT command on until it is stopped."""
 
     acting: Any = None
 
     def start(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - there is nothing to describe
-        """Make the copies, and what acts for them."""
+        """Create the environments and the acting side."""
         setup: Setup = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
         self.board = Board(setup.plan, self.memory)
         self.ring, plan = self.board.rings[setup.number], setup.plan
@@ -39,17 +39,17 @@ class Worker(worker_process.Worker):
         if self.whole_rollouts:
             self.acting.host.after_step = self._note_step
         self.orders: Any = None
-        self.seen, self.published = -1, 0  # how often orders were given; and the weights that act
-        # How often episodes were to begin anew; whoever takes another's place begins new ones anyway.
+        self.seen, self.published = -1, 0  # number of orders read; number of the acting weights
+        # Number of episode restarts seen; None in a replacement process, which begins new episodes anyway.
         self.episodes = 0 if setup.start == 0 else None
 
     def answer(self, command: bytes) -> bytes | None:
-        """Collect, which is the only command."""
+        """Collect; COLLECT is the only command."""
         if command != COLLECT:
             raise RuntimeError(f"a collector knows no command {command!r}")
         choose = self._paced if self.board.plan.paced else self._free
         if not self.whole_rollouts:
-            # What another has given before is taken first, so that it is known where its episodes broke off.
+            # Rounds of a replaced process are taken first: the break in its episodes then has a known position.
             wait_for(lambda: len(self.ring) == 0 or bool(self.board.stopped[0]))
         with suppress(Stopped):
             while not self.board.stopped[0]:
@@ -61,13 +61,13 @@ class Worker(worker_process.Worker):
         return None
 
     def _note_step(self) -> None:
-        """Show that a rollout goes on, and end with the learner even so."""
+        """Count a step as progress within a rollout; raise `Stopped` if the learner has stopped."""
         self.ring.counts[STEPPED] += 1
         if self.board.stopped[0]:
             raise Stopped
 
     def _look(self) -> None:
-        """Read the orders, where they are new."""
+        """Read the orders if they are new."""
         board = self.board
         if (given := board.orders.writes) == self.seen:
             return
@@ -80,7 +80,7 @@ class Worker(worker_process.Worker):
         self.episodes = begun
 
     def _paced(self) -> int | None:
-        """The step of the run at which the next round is taken, by the weights that belong to it; None: not yet."""
+        """Load the weights of the next round and return its step in the run; None if it is not due."""
         board, orders, counts = self.board, self.orders, self.ring.counts
         number = int(counts[GIVEN])
         if orders is None or number >= orders["stop"]:
@@ -94,7 +94,7 @@ class Worker(worker_process.Worker):
         return int(orders["step"]) + (number - int(orders["first"])) * board.plan.copies
 
     def _free(self) -> int | None:
-        """The step of the run that the learner knows of; by the newest weights, and without waiting for anybody."""
+        """Load the newest weights and return the learner's step count, without waiting; None while paused."""
         board, orders = self.board, self.orders
         if orders is None or orders["stop"] <= orders["first"]:
             wait_for(self._news)
@@ -104,7 +104,7 @@ class Worker(worker_process.Worker):
         return int(board.steps[0])
 
     def _news(self) -> bool:
-        """Whether there are other orders, or none any more."""
+        """Return whether there are new orders or a stop."""
         return bool(self.board.stopped[0]) or self.board.orders.writes != self.seen
 
     def _act_by(self, publication: int | None) -> None:
@@ -114,7 +114,7 @@ class Worker(worker_process.Worker):
             self.acting.take(np.ascontiguousarray(found["bytes"]))
 
     def current(self) -> int:
-        """The traceback says which copy raised."""
+        """Return -1: the traceback shows which environment raised."""
         return -1
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a collector is started with: its part of the task, and the environment, as bytes from its own parent."""
+"""Collector setup: its part of the task and the environment, as bytes from its parent process."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from velocirl.vector.preprocessing.switches import text_of
 
 
 class Setup(NamedTuple):
-    """What a collector begins with."""
+    """Setup of one collector process."""
 
-    task: Task  # with the network that acts alone
+    task: Task  # with the acting network only
     plan: Plan
     number: int  # of this collector
-    start: int  # how often this one was started before
+    start: int  # number of earlier starts of this collector
 
 
 class Carried:
-    """The environment of a task in a collector's process: what learners ask of a `training.source.Source`."""
+    """Environment source in a collector process: the part of `training.source.Source` that learners use."""
 
-    native = None  # it steps in Python,
-    ready = tensors_on = None  # and is made anew, on the host
+    native = None  # steps in Python
+    ready = tensors_on = None  # is created again, on the host
 
     def __init__(self, source: Any, environment: bytes, copies: range, entropy: Any) -> None:
         self._environment, self._copies, self._entropy = environment, copies, entropy
@@ -38,7 +38,7 @@ class Carried:
         self.stored, self.stack, self._own_threads = source.stored, source.stack, source.own_threads
 
     def make_copies(self, num_envs: int, **_: Any) -> HostInterface:
-        """The copies of one collector, each with the seed that it has among all."""
+        """Create the environments of one collector, each with its seed among all collectors' environments."""
         source, options, _ = pickle.loads(self._environment)  # noqa: S301 - from the parent
         own = self._copies
         seeds = copy_seeds(self._entropy, own.stop)[own.start :]
@@ -47,7 +47,7 @@ class Carried:
 
 
 def environment_bytes(source: Any) -> bytes:
-    """The environment as bytes from which any process can make it; refused where there are none."""
+    """Return the environment as bytes from which any process can create it. Raises ValueError if there are none."""
     try:
         if not source.makers or source.ready is not None:
             raise ValueError("it is made already")
@@ -61,9 +61,9 @@ def environment_bytes(source: Any) -> bytes:
 
 
 def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: int) -> bytes:
-    """The setup of one collector."""
+    """Return the setup of one collector as bytes."""
     acting, copies, seed = task.acting, plan.shape.copies, task.seeds.environment
-    entropy = seed if start == 0 else [seed, number, start]  # those of one that takes another's place are others
+    entropy = seed if start == 0 else [seed, number, start]  # a replacement process gets other seeds
     own = dataclasses.replace(
         task,
         config=dataclasses.replace(task.config, num_envs=copies, collectors=None, workers=0, threads=1),

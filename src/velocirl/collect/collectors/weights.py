@@ -1,4 +1,4 @@
-"""What the network that acts is made of, as the learner publishes it: in shared memory, by numbers that only grow."""
+"""Published weights of the acting network, in shared memory, under increasing numbers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from velocirl.vector.host.copies import Carver
 
 
 class Weights:
-    """The newest publications, in slots that are used in turn: each is read whole, and their numbers never fall."""
+    """Newest publications in cyclic slots: each is read whole, and numbers never decrease."""
 
     def __init__(self, carve: Carver, size: int, slots: int) -> None:
-        """So many bytes each; `slots` of them can be had at a time, but for the one that is about to be replaced."""
+        """Allocate publications of `size` bytes: `slots` readable ones and one about to be replaced."""
         kind = np.dtype([("number", np.int64), ("updates", np.int64), ("bytes", np.uint8, (size,))])
         self._newest: NDArray[np.int64] = carve((1,), np.int64)
         self._cells = [Cell(carve, kind) for _ in range(slots + 1)]
@@ -27,7 +27,7 @@ class Weights:
         return int(self._newest[0])
 
     def publish(self, content: NDArray[np.uint8], updates: int) -> int:
-        """Let collectors act with this, which so many updates led to; gives its number."""
+        """Publish the weights reached after `updates` updates. Returns their number."""
         number, given = self.newest + 1, self._given
         given["number"], given["updates"], given["bytes"][0] = number, updates, content
         self._cells[number % len(self._cells)].write(given[0])
@@ -35,7 +35,7 @@ class Weights:
         return number
 
     def read(self, number: int | None = None) -> Any:
-        """A publication, by its number or the newest: a record of its number, its updates and its bytes."""
+        """Return a publication, by its number or the newest: a record of number, updates and bytes."""
         while True:
             wanted = self.newest if number is None else number
             found = self._cells[wanted % len(self._cells)].read()

@@ -1,1 +1,1 @@
-"""Importing the records of a plant: tables of a historian, by a mapping of their columns."""
+"""Import of plant records: historian tables, mapped by column."""

@@ -1,4 +1,4 @@
-"""Missing numbers between known ones: held or interpolated, over short gaps only."""
+"""Filling of missing numbers by holding or interpolation, over short gaps only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ Array = NDArray[Any]
 
 
 def fill(numbers: Array, times: Array, begins: Array, how: str, max_gap: float) -> tuple[Array, int]:
-    """Fill in missing numbers (NaN) of rows (rows, columns); return them and their count.
+    """Fill missing numbers (NaN) in rows (rows, columns); returns the numbers and the count filled.
 
-    `how` is hold (the last known value) or interpolate (a line between the values before and after). A gap is filled
-    in as a whole, if it lasts at most `max_gap` seconds from the last known value to the next, or to the end of the
-    episode; an episode begins with each row of `begins`, and nothing is filled across.
+    `how` is hold (the last known value) or interpolate (linear between the values before and after). A gap is filled
+    completely if it lasts at most `max_gap` seconds, and otherwise not at all. Its length counts from the last known
+    value to the next one or to the end of the episode. An episode begins at each row of `begins`; values are never
+    filled across episodes.
     """
     filled, rows = numbers.copy(), np.arange(len(times))
     first = np.maximum.accumulate(np.where(begins, rows, 0))

@@ -1,4 +1,4 @@
-"""From a table of a historian to a data set."""
+"""Import of a historian table as a dataset."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Array = NDArray[Any]
 
 
 class Imported(NamedTuple):
-    """A data set, what was left out of its table or filled in, and what to know of it."""
+    """Imported dataset, with counts of dropped rows and filled numbers, and warnings."""
 
     dataset: Dataset
     cut: Cut
-    filled: int = 0  # numbers that were missing
+    filled: int = 0  # missing numbers that were filled
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -53,16 +53,16 @@ class Imported(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """The columns of observations or actions in their order."""
+    """Columns of observations or actions, in order."""
 
-    numbers: Array  # (rows, channels), in the units of the data set
+    numbers: Array  # (rows, channels), in the dataset's units
     units: dict[str, str]
     space: Box
     warnings: list[str]
 
 
 class _Plant(NamedTuple):
-    """The environment whose signals and actuators columns are, its parameters, and the seconds between its actions."""
+    """Plant environment, with its parameters and the seconds between its actions."""
 
     native: Environment | None
     params: dict[str, Any]
@@ -77,12 +77,12 @@ def import_historian(
     env: str | Environment | None = None,
     overwrite: bool = False,
 ) -> Imported:
-    """Return the data set of a historian's table (a CSV or Parquet file, or a DataFrame), see `HistorianMapping`.
+    """Return the dataset of a historian's table (a CSV or Parquet file, or a DataFrame), see `HistorianMapping`.
 
-    It is written to `into`, or stays in memory. `env` counts for more than the mapping's environment. Units are
-    converted to those of the environment. Refused with column and row is what cannot be: numbers outside the range of
-    an instrument or actuator, rows at another interval than the environment's `time_step`, serial days taken for
-    seconds, and whatever does not fit.
+    The dataset is written to `into`, or stays in memory. `env` overrides the mapping's environment. Units are converted
+    to the environment's. Raises with column and row for impossible values: numbers outside an instrument's or
+    actuator's range, rows at another interval than the environment's `time_step`, serial days read as seconds, and any
+    other mismatch.
     """
     mapping = HistorianMapping.read(mapping)
     if into is not None:
@@ -148,7 +148,7 @@ def _plant(mapping: HistorianMapping, env: str | Environment | None) -> _Plant:
 
 
 def _time_step(rows: Rows, plant: _Plant, source: str) -> tuple[float | None, list[str]]:
-    """The seconds of a step, and a warning where single ones take another time; refused where all of them do."""
+    """Return the seconds per step, and a warning if single intervals differ; raise if all of them do."""
     seconds, wanted = rows.intervals, plant.time_step
     if not len(seconds):
         return wanted, []
@@ -175,12 +175,13 @@ def _rows(read: Table, mapping: HistorianMapping) -> tuple[Rows, Array | None]:
 def _numbers(
     rows: Rows, labels: Array | None, columns: Sequence[Array], mapping: HistorianMapping
 ) -> tuple[list[Array], int]:
-    """Observations, actions, rewards and costs of the rows that are kept, missing numbers filled in; their count.
+    """Return observations, actions, rewards and costs of the kept rows with gaps filled, and the count filled.
 
-    Actions are held where observations are interpolated, as an actuator holds them. Rewards and costs are not made up.
+    Actions are held even if observations are interpolated, since an actuator holds its value. Rewards and costs are
+    never filled.
     """
     numbers = list(columns)
-    if mapping.alignment == "led":  # nothing has led to the first row of an episode
+    if mapping.alignment == "led":  # no step led to an episode's first row
         starts = np.arange(len(numbers[0])) == 0 if labels is None else np.append(True, labels[1:] != labels[:-1])
         numbers[1:] = [np.where(starts[:, None], 0.0, one) for one in numbers[1:]]
     numbers = [one[rows.kept] for one in numbers]
@@ -192,7 +193,7 @@ def _numbers(
 
 
 def _missing(numbers: Sequence[Array], rows: Rows, mapping: HistorianMapping, source: str) -> Array:
-    """Rows in which a number is missing; the first of them is refused, unless they are to be cut."""
+    """Return a mask of rows with missing numbers; raise for the first if the mapping refuses them."""
     missing: Array = np.isnan(np.concatenate(numbers, axis=1))
     incomplete: Array = np.any(missing, axis=1)
     if missing.any() and mapping.missing == REFUSE:
@@ -233,7 +234,7 @@ def _flags(read: Table, name: str | None) -> Array:
 
 
 def _named(read: Table, channels: Sequence[Channel], what: str, native: Environment | None, beyond: str) -> _Named:
-    """The columns of observations or actions, in the order and units of the environment where there is one."""
+    """Return the columns of observations or actions, in the environment's order and units if there is one."""
     named = {one.name or one.column: one for one in channels}
     known: Mapping[str, str] = {}
     space: Any = None
@@ -279,7 +280,7 @@ def _beyond(read: Table, channel: Channel, numbers: Array, raw: Array, unit: str
 
 
 def _channel(read: Table, channel: Channel, what: str, wanted: str) -> tuple[Array, Array, str]:
-    """The numbers of a column in the unit that is wanted, as they stand in the table, and that unit."""
+    """Return a column's numbers in the wanted unit, the numbers as stored, and the unit."""
     read.require(channel.column, what)
     heading, place = read.unit(channel.column), f"{read.source}: column {channel.column!r}"
     if heading and channel.unit and heading != channel.unit:
@@ -288,7 +289,7 @@ def _channel(read: Table, channel: Channel, what: str, wanted: str) -> tuple[Arr
     if wanted and channel.to and channel.to != wanted:
         raise ValueError(f"{place} is to be in {channel.to}, and the environment has it in {wanted}: leave out 'to'")
     to = wanted or channel.to or unit
-    if wanted == "1" and not unit:  # a number without a unit, as our own tables write it; its range is checked
+    if wanted == "1" and not unit:  # a number without a unit, as velocirl's own tables write it; its range is checked
         unit = wanted
     if wanted and not unit:
         raise ValueError(f"{place} has no unit, and the environment has it in {wanted}: say its unit in the mapping")
@@ -298,7 +299,7 @@ def _channel(read: Table, channel: Channel, what: str, wanted: str) -> tuple[Arr
 
 
 def _space(named: Mapping[str, Channel], what: str) -> Box:
-    """The space of numbers without an environment: actions have limits, observations may have a range."""
+    """Build the space without an environment: actions need limits, observations may have a range."""
     for name, one in named.items():
         if what == "actions" and (one.low is None or one.high is None or not one.low < one.high):
             raise ValueError(f"say between which limits {name!r} may be set: low and high, in the unit of the data set")

@@ -1,4 +1,4 @@
-"""Which column of a table is what, in which unit, and where episodes begin."""
+"""Mapping of a table's columns: roles, units and the beginnings of episodes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from velocirl.datasets.historian.tables import SEPARATORS, TIME_UNITS, Notation
 from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.naming import nearest
 
-LONGEST = 1000  # letters of a text
-LARGEST = 1e38  # of the numbers in a mapping, so that single precision has them
+LONGEST = 1000  # characters of a text
+LARGEST = 1e38  # limit of numbers in a mapping, so that float32 can hold them
 
 REFUSE, CUT, HOLD, INTERPOLATE = "refuse", "cut", "hold", "interpolate"
 MISSING, KEEP = "missing", "keep"
@@ -28,19 +28,19 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Channel:
-    """A column of the table that is a signal, an actuator or a cost."""
+    """Table column that holds a signal, an actuator or a cost."""
 
     column: str
-    name: str = ""  # what it is called in the environment, or in the data set; the column's where there is none
-    unit: str = ""  # of the numbers in the table; where the heading has one, as in "TI101 [degC]", that
-    to: str = ""  # the unit in the data set; the environment's, or the table's
-    # The range of the instrument or actuator, in the unit of the data set; the environment's where there is one.
+    name: str = ""  # name in the environment or the dataset; default: the column's name
+    unit: str = ""  # unit in the table; default: the heading's, as in "TI101 [degC]"
+    to: str = ""  # unit in the dataset; default: the environment's or the table's
+    # Range of the instrument or actuator in the dataset's unit; default: the environment's.
     low: float | None = None
     high: float | None = None
 
     @classmethod
     def read(cls, given: Any, place: str) -> Self:
-        """From a document; a text is a column."""
+        """Read a channel from a JSON value; a text is a column name."""
         given = {"column": given} if isinstance(given, str) else given
         known = _known(cls, given, place)
         for name, value in known.items():
@@ -58,37 +58,37 @@ class Channel:
 
 @dataclass(frozen=True)
 class HistorianMapping:
-    """How a table of a historian becomes episodes; a JSON document of the same keys says it, too.
+    """Mapping from a historian's table to episodes; a JSON document may have the same keys.
 
-    A row has what was measured at its time. With `alignment="taken"`, its actions, reward and costs are those of the
-    step that begins there; with "led", as in velocirl's own tables, those of the step that led there.
+    A row holds the measurements at its time. With `alignment="taken"`, its actions, reward and costs belong to the step
+    that begins there. With "led", as in velocirl's own tables, they belong to the step that led there.
     """
 
-    time: str  # the column of times: dates, or seconds
+    time: str  # column of times: dates, or seconds
     observations: tuple[Channel, ...]
     actions: tuple[Channel, ...]
-    reward: str | float | None = None  # a column, or one number for all steps; there must be one
+    reward: str | float | None = None  # a column, or one number for all steps; required
     costs: tuple[Channel, ...] = ()
-    terminated: str | None = None  # a column that is true in the last row of an episode that ended by itself
-    environment: str | None = None  # one of ours, whose signals and actuators the columns are
-    episode: str | None = None  # a column whose change begins a new episode
-    gap: float | None = None  # seconds without a row that begin a new episode; 1.5 times the usual where nobody says
-    longest: int | None = None  # steps after which an episode is cut off, and another begins
-    duplicates: str = REFUSE  # rows of the same time: refuse, or keep the first or the last
-    missing: str = REFUSE  # numbers that are missing: refuse, cut the episode there, hold the last, or interpolate
-    max_gap: float | None = None  # seconds over which numbers are held or interpolated; a longer gap cuts the episode
-    missing_text: tuple[str, ...] = ()  # texts in the place of a missing number, such as "Bad" or "No Data"
-    outside: str = REFUSE  # numbers outside a range: refuse, take them for missing, or keep them
+    terminated: str | None = None  # column that is true in the last row of an episode that terminated
+    environment: str | None = None  # environment id; the columns are its signals and actuators
+    episode: str | None = None  # column whose change begins a new episode
+    gap: float | None = None  # seconds without a row that begin a new episode; default: 1.5 times the median interval
+    longest: int | None = None  # steps after which an episode is truncated and another begins
+    duplicates: str = REFUSE  # rows of equal time: refuse, or keep the first or the last
+    missing: str = REFUSE  # missing numbers: refuse, cut the episode there, hold the last, or interpolate
+    max_gap: float | None = None  # longest gap in seconds to hold or interpolate; a longer gap cuts the episode
+    missing_text: tuple[str, ...] = ()  # texts that stand for a missing number, such as "Bad" or "No Data"
+    outside: str = REFUSE  # numbers outside a range: refuse, treat as missing, or keep
     alignment: str = "taken"
-    time_unit: str | None = None  # of times that are numbers: s, ms, min, h, d or excel (serial days)
-    time_format: str | None = None  # of times that are texts, such as %d.%m.%Y %H:%M:%S; None: ISO 8601
-    time_step: float | None = None  # seconds between two rows; the environment's where there is one
-    params: Mapping[str, Any] = field(default_factory=dict)  # of the environment, such as {"time_step": 10}
+    time_unit: str | None = None  # unit of numeric times: s, ms, min, h, d or excel (serial days)
+    time_format: str | None = None  # format of times as text, such as %d.%m.%Y %H:%M:%S; None: ISO 8601
+    time_step: float | None = None  # seconds between two rows; default: the environment's
+    params: Mapping[str, Any] = field(default_factory=dict)  # environment parameters, such as {"time_step": 10}
     separator: str | None = (
-        None  # of columns in a CSV file: a comma, a semicolon or a tab; None: what its headings have
+        None  # column separator of a CSV file: comma, semicolon or tab; None: detected in its headings
     )
-    decimal: str = "."  # the decimal point of numbers that are texts
-    source: str = field(default="the mapping", compare=False)  # where it comes from, for messages
+    decimal: str = "."  # decimal point of numbers as text
+    source: str = field(default="the mapping", compare=False)  # origin of the mapping, for messages
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -142,7 +142,7 @@ class HistorianMapping:
 
     @property
     def columns(self) -> set[str]:
-        """Names of all columns that it maps."""
+        """Names of all mapped columns."""
         named = {one.column for one in (*self.observations, *self.actions, *self.costs)}
         others = (self.time, self.terminated, self.episode, self.reward)
         return named | {one for one in others if isinstance(one, str)}
@@ -155,7 +155,7 @@ class HistorianMapping:
 
     @classmethod
     def read(cls, given: str | Path | Mapping[str, Any] | HistorianMapping) -> HistorianMapping:
-        """From a JSON file, or from a dict as such a file has."""
+        """Read a mapping from a JSON file or an equivalent dict."""
         if isinstance(given, HistorianMapping):
             return given
         source = "the mapping"
@@ -190,7 +190,7 @@ def _is_moderate(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message; Python refuses to write numbers of thousands of digits."""
+    """Format a value for a message; Python refuses to print integers of thousands of digits."""
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"a number of {value.bit_length()} bits"
     return repr(value)[:80]

@@ -1,4 +1,4 @@
-"""Where episodes begin in rows of a table."""
+"""Rules that split the rows of a table into episodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from velocirl.datasets.historian.mapping import REFUSE, HistorianMapping
 
 Array = NDArray[Any]
-USUAL = 1.5  # times the usual distance of rows is a gap, where nobody says
+USUAL = 1.5  # a gap is longer than this multiple of the median interval, by default
 
 
 class Rows(NamedTuple):
-    """Rows in the order of time, of which each episode's first one is known but for missing numbers."""
+    """Rows in order of time, with the beginnings of episodes; numbers may be missing."""
 
-    kept: Array  # their numbers in the table, without those of a time that another has
+    kept: Array  # row numbers in the table, without duplicates of a time
     times: Array  # seconds
-    begins: Array  # whether one begins an episode: after a gap, an end, or with another label
-    gap: float  # seconds that were taken for a gap
-    duplicates: int  # rows that were left out, as another has the same time
+    begins: Array  # whether a row begins an episode: after a gap, after an end, or with another label
+    gap: float  # seconds that count as a gap
+    duplicates: int  # rows dropped because another has the same time
 
     @property
     def intervals(self) -> Array:
@@ -29,23 +29,23 @@ class Rows(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Episodes as ranges of rows, and what was left out."""
+    """Episodes as ranges of rows, and counts of dropped rows."""
 
-    rows: Array  # places of the rows that are kept, among those of `Rows`
-    first: Array  # for each episode, the place of its first row among them
-    stop: Array  # and that after its last
-    gap: float  # seconds that were taken for a gap
-    duplicates: int  # rows that were left out, as another has the same time
-    incomplete: int  # rows that were left out, as numbers are missing
-    alone: int  # rows that are no episode, as none follows
+    rows: Array  # indices of the kept rows in `Rows`
+    first: Array  # for each episode, the index of its first row in `rows`
+    stop: Array  # for each episode, the index after its last row
+    gap: float  # seconds that count as a gap
+    duplicates: int  # rows dropped because another has the same time
+    incomplete: int  # rows dropped because numbers are missing
+    alone: int  # single rows dropped because no row follows in their episode
 
 
 def ordered(
     times: Array, labels: Array | None, terminated: Array, mapping: HistorianMapping, source: str, shown: Array
 ) -> Rows:
-    """Check the times of rows, and find where episodes begin: at gaps, where a label changes, after an end.
+    """Validate the times of rows and find where episodes begin: at gaps, label changes and ends.
 
-    `times` are in seconds, `shown` as they stand in the table, for messages.
+    `times` are in seconds; `shown` are the table's own values, for messages.
     """
     if np.isnan(times).any():
         raise ValueError(f"{source}: row {int(np.argmax(np.isnan(times)))} has no time")
@@ -56,7 +56,7 @@ def ordered(
         row = int(back[0]) + 1
         raise ValueError(f"{source}: time goes back in row {row}, from {shown[row - 1]} to {shown[row]}: sort the rows")
     kept = _without_duplicates(times, changed, mapping, source, shown)
-    kept_changed = np.diff(np.cumsum(changed)[kept], prepend=0) > 0  # in a row that is left out, too
+    kept_changed = np.diff(np.cumsum(changed)[kept], prepend=0) > 0  # also if the label changed in a dropped row
     distance = np.diff(times[kept])
     usual = distance[(distance > 0) & ~kept_changed[1:]]
     gap = mapping.gap or (USUAL * float(np.median(usual)) if len(usual) else np.inf)
@@ -65,12 +65,12 @@ def ordered(
 
 
 def cut(rows: Rows, missing: Array, mapping: HistorianMapping, source: str) -> Cut:
-    """Cut rows into episodes; one in which numbers are `missing` is left out, and what follows it begins anew."""
+    """Split rows into episodes; rows with `missing` numbers are dropped, and a new episode begins after them."""
     whole = ~missing
     if not whole.any():
         raise ValueError(f"{source} has no row in which all numbers are there")
     broken = np.append(False, missing[:-1])
-    number = np.cumsum(rows.begins | broken)[whole]  # of the episode that a row belongs to
+    number = np.cumsum(rows.begins | broken)[whole]  # episode number of each row
     first = np.flatnonzero(np.append(True, np.diff(number) > 0))
     stop = np.append(first[1:], len(number))
     if mapping.longest is not None:
@@ -98,7 +98,7 @@ def _without_duplicates(times: Array, changed: Array, mapping: HistorianMapping,
 
 
 def _shortened(first: Array, stop: Array, longest: int) -> tuple[Array, Array]:
-    """Episodes of at most so many steps; one that is cut off shares a row with the next, which goes on from there."""
+    """Split episodes to at most `longest` steps; consecutive parts share a row, where the next part continues."""
     pairs = [
         (begin, min(begin + longest + 1, end))
         for start, end in zip(first, stop, strict=True)

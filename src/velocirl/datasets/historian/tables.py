@@ -1,4 +1,4 @@
-"""Tables in files: CSV, and Parquet."""
+"""Tables in CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from velocirl.engine.naming import nearest
 
 HEADING = re.compile(r"(?P<name>.*?)\s*\[(?P<unit>[^\[\]]*)\]\s*")
 ENDINGS = (".csv", ".parquet")
-LONGEST = 1000  # letters of a heading
-MOST_COLUMNS = 10_000  # of a table, mapped or not
+LONGEST = 1000  # characters of a heading
+MOST_COLUMNS = 10_000  # of a table, including columns that are not mapped
 LONGEST_LINE = 2**24  # bytes of a line of headings
-WIDTH = 16  # bytes of a value in a table and in the columns made of it, where it is no text
+WIDTH = 16  # bytes of a value in a table and in the columns built from it, except text
 SEPARATORS = (",", ";", "\t")
 EXCEL = "excel"
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0, EXCEL: 86400.0}  # seconds
@@ -32,45 +32,45 @@ SERIAL_MILLISECONDS = (3e11, 3.2e12)  # since 1970: from 1979 to 2071
 
 
 class Notation(NamedTuple):
-    """Spelling of numbers and times in a table."""
+    """Format of numbers and times in a table."""
 
-    separator: str | None = None  # of the columns of a CSV file; None: the most frequent one in its headings
+    separator: str | None = None  # column separator of a CSV file; None: the most frequent one in its headings
     decimal: str = "."
-    missing: frozenset[str] = frozenset()  # texts in the place of a missing number
-    time_unit: str | None = None  # of times that are numbers
-    time_format: str | None = None  # of times that are texts; None: ISO 8601
+    missing: frozenset[str] = frozenset()  # texts that stand for a missing number
+    time_unit: str | None = None  # unit of numeric times
+    time_format: str | None = None  # format of times as text; None: ISO 8601
 
 
 class Table(NamedTuple):
-    """Columns under their names, and the units that their headings have."""
+    """Table: columns by name, with the units from their headings."""
 
     source: str
     frame: Any  # a pandas DataFrame
-    headings: dict[str, tuple[str, str]]  # by name: the heading, and the unit in it
+    headings: dict[str, tuple[str, str]]  # by name: the heading and the unit in it
     notation: Notation = Notation()
 
     def column(self, name: str) -> Any:
-        """A column by its name, with its unit or without."""
+        """Return a column by its name, with or without its unit."""
         return self.frame[self.headings[name][0]]
 
     def unit(self, name: str) -> str:
-        """The unit that the heading of a column has."""
+        """Return the unit in a column's heading."""
         return self.headings[name][1]
 
     def require(self, name: str, what: str) -> None:
-        """Refuse a name that is no column."""
+        """Raise unless the table has a column of that name."""
         if name not in self.headings:
             raise ValueError(f"{self.source} has no column {name!r} for {what}{nearest(name, list(self.headings))}")
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """Return the numbers of a column; NaN where one is missing."""
+        """Return a column's numbers, with NaN for missing ones."""
         column = self.column(name)
         if column.dtype.kind in "biuf":
             return column.to_numpy(np.float64)
         return np.array([self._number(value, name, row) for row, value in enumerate(column)], np.float64)
 
     def seconds(self, name: str) -> NDArray[np.float64]:
-        """Return times as seconds."""
+        """Return a column's times in seconds."""
         column, unit = self.column(name), self.notation.time_unit
         if column.dtype.kind in "iuf" or (unit is not None and column.dtype.kind != "M"):
             return self._counted(name, self.numbers(name), unit)
@@ -86,7 +86,7 @@ class Table(NamedTuple):
         return (moments - pandas.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(np.float64)
 
     def _counted(self, name: str, numbers: NDArray[np.float64], unit: str | None) -> NDArray[np.float64]:
-        """Times that are numbers, of the unit that was declared; without one, of seconds, unless they cannot be."""
+        """Convert numeric times from the declared unit, by default seconds; raise if those are implausible."""
         if unit == EXCEL:
             return np.round((numbers - FIRST_DAY) * TIME_UNITS[EXCEL], 3)  # a day's fraction holds milliseconds
         if unit is None and len(numbers):
@@ -99,14 +99,14 @@ class Table(NamedTuple):
         return numbers * TIME_UNITS[unit or "s"]
 
     def _number(self, value: Any, name: str, row: int) -> float:
-        """Return the number that a cell has; NaN where it has none."""
+        """Return a cell's number; NaN if it has none."""
         text = value.strip() if isinstance(value, str) else value
         if text is None or text != text or text in self.notation.missing or text == "":
             return np.nan
         try:
             if not isinstance(text, str) or self.notation.decimal == ".":
                 return float(text)
-            if "." not in text:  # where commas are decimal, a point groups digits: 1.234 would become a thousandth
+            if "." not in text:  # with decimal commas, points group digits: 1.234 means 1234
                 return float(text.replace(",", "."))
         except (ArithmeticError, TypeError, ValueError):
             pass
@@ -130,7 +130,7 @@ def _usual_distance(numbers: NDArray[np.float64]) -> float:
 
 
 def read_table(path: str | Path, wanted: Set[str], notation: Notation = Notation()) -> Table:  # noqa: B008 - immutable
-    """Read the columns of a file that are wanted by their names, with their units or without."""
+    """Read the wanted columns of a file, named with or without their units."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -173,7 +173,7 @@ def _read_parquet(file: BufferedReader, source: str, wanted: Set[str], notation:
     types = {name: _plain_type(opened.schema_arrow.field(name).type, f"{source}: column {name!r}") for name in chosen}
     size = os.fstat(file.fileno()).st_size
     _claim(_size_in_memory(opened.metadata, len(chosen)), size, source)
-    # Texts stay as they are stored, each of them once, until it is known how much room they take one by one.
+    # Texts stay dictionary-encoded until their expanded size has been checked.
     texts = [name for name, kind in types.items() if pyarrow.types.is_string(kind)]
     table = parquet.ParquetFile(file, read_dictionary=texts, page_checksum_verification=True).read(columns=chosen)
     for name in texts:
@@ -183,7 +183,7 @@ def _read_parquet(file: BufferedReader, source: str, wanted: Set[str], notation:
 
 
 def _plain_type(kind: Any, place: str) -> Any:
-    """The type of the values of a column, if those are numbers, times or texts."""
+    """Return a column's value type; raise unless it holds numbers, times or text."""
     from pyarrow import string, types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -196,16 +196,16 @@ def _plain_type(kind: Any, place: str) -> Any:
 
 
 def _size_in_memory(metadata: Any, columns: int) -> int:
-    """Bytes that so many columns take, by what a file of Parquet says of itself before anything is unpacked.
+    """Return the bytes that `columns` columns take in memory, from a Parquet file's metadata before unpacking.
 
-    What it says of each column by itself is not asked for: where that is damaged, pyarrow ends the process.
+    Only row group totals are read: pyarrow aborts the process if the metadata of a single column is damaged.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return sum(max(one.total_byte_size, 0) + WIDTH * columns * max(one.num_rows, 0) for one in groups)
 
 
 def _size_of_texts(column: Any) -> int:
-    """Bytes that the texts of a column take one by one; they are stored as numbers of different ones."""
+    """Return the bytes of a column's expanded texts, which are stored dictionary-encoded."""
     from pyarrow.compute import call_function
 
     if not hasattr(column, "dictionary"):
@@ -227,12 +227,12 @@ def _claim(size: int, stored: int, what: str) -> None:
 
 
 def table_from(frame: Any, source: str, notation: Notation = Notation()) -> Table:  # noqa: B008 - immutable
-    """Return the table of a DataFrame."""
+    """Return a DataFrame as a table."""
     return Table(source, frame, _headings(frame.columns, source), notation)
 
 
 def _headings(found: Iterable[Any], source: str) -> dict[str, tuple[str, str]]:
-    """By the names of columns, with their units and without: the heading, and the unit in it."""
+    """Map column names, with and without their units, to the heading and the unit in it."""
     headings: dict[str, tuple[str, str]] = {}
     for heading in map(str, found):
         if len(heading) > LONGEST:

@@ -22,7 +22,7 @@ PREFIXES = {"G": 1e9, "M": 1e6, "k": 1e3, "h": 1e2, "": 1.0, "c": 1e-2, "m": 1e-
 
 
 class Unit(NamedTuple):
-    """The quantity that a unit measures, and `value * factor + offset`: the value in the quantity's basic unit."""
+    """Unit: the measured quantity, with `value * factor + offset` the value in the quantity's base unit."""
 
     measures: str
     factor: float = 1.0
@@ -30,7 +30,7 @@ class Unit(NamedTuple):
 
 
 def _scaled(measures: str, base: float, prefixes: str, *names: str) -> dict[str, Unit]:
-    """Return each name with each prefix; a space among the prefixes is the name alone."""
+    """Combine each name with each prefix; a space among the prefixes stands for the bare name."""
     found = {}
     for prefix in prefixes:
         letter = prefix.strip()
@@ -61,7 +61,7 @@ PRESSURES = {
     "mmHg": 133.322387415,
     "inHg": 3386.388640341,
     "kgf/cm2": KILOGRAM_FORCE * 1e4,
-    "mmH2O": KILOGRAM_FORCE,  # of the conventional density of 1000 kg/m3
+    "mmH2O": KILOGRAM_FORCE,  # at the conventional density of 1000 kg/m3
     "cmH2O": 10.0 * KILOGRAM_FORCE,
     "mH2O": 1e3 * KILOGRAM_FORCE,
     "inH2O": 25.4 * KILOGRAM_FORCE,
@@ -90,14 +90,14 @@ UNITS = {
     **{name: Unit("mass", size) for name, size in MASSES.items()},
     **_per("mass flow", MASSES, TIMES),
     **_per("flow", VOLUMES, TIMES),
-    "gpm": Unit("flow", GALLON / MINUTE),  # of US gallons
+    "gpm": Unit("flow", GALLON / MINUTE),  # US gallons
     "gph": Unit("flow", GALLON / HOUR),
     "gpd": Unit("flow", GALLON / DAY),
     "igpm": Unit("flow", IMPERIAL_GALLON / MINUTE),
     "lpm": Unit("flow", 1e-3 / MINUTE),
     "cfm": Unit("flow", FOOT**3 / MINUTE),
     "bpd": Unit("flow", BARREL / DAY),
-    # Of gas at reference conditions: an amount of substance, whose volume in the pipe nobody knows from the number.
+    # Gas at reference conditions is an amount of substance; its volume in the pipe is unknown.
     **_per("flow at reference conditions", {"Nm3": 1.0}, TIMES),
     **_per("molar flow", {"mol": 1.0, "kmol": 1e3}, TIMES),
     **_scaled("power", 1.0, "GMk m", "W"),
@@ -113,7 +113,7 @@ UNITS = {
     **_scaled("voltage", 1.0, "k m", "V"),
     **_scaled("current", 1.0, "k m", "A"),
     **_scaled("frequency", 1.0, "Mk m", "Hz"),
-    # Apart from frequencies: a motor at 50 Hz turns by its poles and its slip.
+    # Separate from frequencies: at 50 Hz a motor's speed depends on its poles and its slip.
     "rad/s": Unit("rotational speed"),
     "deg/s": Unit("rotational speed", pi / 180.0),
     "rpm": Unit("rotational speed", 2.0 * pi / MINUTE),
@@ -135,7 +135,7 @@ UNITS = {
     "kW/m2": Unit("heat flux", 1e3),
 }  # fmt: skip
 
-# Other spellings of the same: what exports of historians have.
+# Alternative spellings, found in exports of historians.
 SPELLINGS = {
     "bar(g)": "barg", "bar g": "barg", "barG": "barg", "bar(a)": "bara", "bar a": "bara", "psi(g)": "psig",
     "kPa(g)": "kPag", "psi(a)": "psia", "deg C": "degC", "deg F": "degF", "r/min": "rpm", "rev/min": "rpm",
@@ -147,13 +147,13 @@ LETTERS = str.maketrans({"³": "3", "²": "2", "µ": "u", "μ": "u", "º": "°",
 
 
 def unit_of(written: str) -> Unit | None:
-    """Return a unit as somebody wrote it, such as "m³/h" or "bar(g)"; None for an unknown one."""
+    """Return the unit for a written name, such as "m³/h" or "bar(g)"; None if unknown."""
     plain = written.strip().translate(LETTERS)
     return UNITS.get(SPELLINGS.get(plain, plain))
 
 
 def conversion(given: str, wanted: str, place: str) -> tuple[float, float]:
-    """Return the factor and the offset that convert numbers; refuse units of two quantities."""
+    """Return the factor and the offset of a conversion; raise for units of different quantities."""
     if given == wanted:
         return 1.0, 0.0
     one, other = (_known(unit, given, wanted, place) for unit in (given, wanted))
@@ -166,7 +166,7 @@ def conversion(given: str, wanted: str, place: str) -> tuple[float, float]:
 
 
 def units_like(unit: str) -> list[str]:
-    """Return the units that convert to this one; without spellings of the same size."""
+    """Return the units that convert to this one, without synonyms of equal size."""
     found, alike = unit_of(unit), {}
     for name, one in UNITS.items():
         if found is not None and one.measures == found.measures:

@@ -1,1 +1,1 @@
-"""Minari's layout: a directory with episodes in HDF5 and a description in JSON, written and read without Minari."""
+"""Minari's layout: a directory with episodes in HDF5 and metadata in JSON, written and read without Minari."""

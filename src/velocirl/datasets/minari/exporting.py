@@ -1,4 +1,4 @@
-"""Writing a data set in Minari's layout."""
+"""Export of a dataset in Minari's layout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Progress = Callable[[int, int], None]
 def export_minari(
     dataset: Dataset, path: str | Path, dataset_id: str | None = None, progress: Progress | None = None
 ) -> Path:
-    """Write a data set as a directory that Minari reads: `minari.MinariDataset(path / "data")`.
+    """Write a dataset as a directory that Minari reads: `minari.MinariDataset(path / "data")`.
 
     `minari.load_dataset(dataset_id)` finds it at `~/.minari/datasets/DATASET_ID`. The id ends in a version, such as
-    reactor/medium-v0; without one it is made of the directory's name. Everything that a data set of ours says of itself
-    is kept, so that it comes back the same; costs are among the infos. All of it is written, or nothing.
+    reactor/medium-v0; by default it is derived from the directory's name. All of velocirl's metadata is kept, so an
+    import restores the same dataset; costs are stored among the infos. The export is written completely or not at all.
     """
     path = Path(path)
     name = dataset_id or (path.name if NAMED.fullmatch(path.name) else f"{path.name}-v0")
@@ -47,7 +47,7 @@ def export_minari(
             _write_episodes(dataset, data / FILE, progress)
             description = _description(dataset, name, (data / FILE).stat().st_size)
             (data / DESCRIPTION).write_text(strict_json(description), encoding="utf-8")
-            unfinished.chmod(0o755)  # for others as Minari's own are; only what is unfinished is private
+            unfinished.chmod(0o755)  # readable by others, as Minari's own; only unfinished directories are private
             unfinished.rename(path)
     except OSError as error:
         reason = f"could not be written ({error.strerror or error}); nothing is left of it"
@@ -65,7 +65,7 @@ def _write_episodes(dataset: Dataset, path: Path, progress: Progress | None) -> 
             _put(group, "actions", episode.actions)
             for name in ("rewards", "terminations", "truncations"):
                 group.create_dataset(name, data=getattr(episode, name))
-            if dataset.info.constraints:  # infos have a row for the beginning, too
+            if dataset.info.constraints:  # infos also have a row for the reset
                 costs = np.concatenate([np.zeros_like(episode.costs[:1]), episode.costs])
                 _put(group, "infos", {COSTS: costs, COST: costs.sum(axis=1)})
             storage.require_room()
@@ -74,9 +74,9 @@ def _write_episodes(dataset: Dataset, path: Path, progress: Progress | None) -> 
 
 
 class _ForgivingFile(io.RawIOBase):
-    """A file for HDF5 to write that fails late: HDF5 ends the process where it cannot write what it has cached.
+    """File object whose write errors are raised late: HDF5 aborts the process if it cannot flush its cache.
 
-    After the first write that fails, writes are taken and forgotten, until `require_room` or the end raises.
+    After the first failed write, further writes are discarded until `require_room` or the end raises.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,13 +85,13 @@ class _ForgivingFile(io.RawIOBase):
         self._error: OSError | None = None
 
     def require_room(self) -> None:
-        """Raise the first error there was."""
+        """Raise the first write error."""
         if self._error is not None:
             raise self._error
 
     def __exit__(self, kind: Any, *more: Any) -> None:
         super().__exit__(kind, *more)
-        if kind is None or issubclass(kind, Exception):  # HDF5's own, of what was forgotten, do not say why
+        if kind is None or issubclass(kind, Exception):  # HDF5's errors about discarded writes do not name the cause
             self.require_room()
 
     def readable(self) -> bool:
@@ -124,7 +124,7 @@ class _ForgivingFile(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         found = os.pread(self._handle, len(view), self._place)
         view[: len(found)] = found
-        view[len(found) :] = bytes(len(view) - len(found))  # what was forgotten, or lies beyond the end
+        view[len(found) :] = bytes(len(view) - len(found))  # discarded, or beyond the end
         self._place += len(view)
         return len(view)
 

@@ -1,7 +1,7 @@
-"""HDF5 that somebody else may have written: no links, sizes known before anything is unpacked, failures in a sentence.
+"""Untrusted HDF5 files: links are refused, sizes are checked before unpacking, failures are one sentence.
 
-HDF5 follows links into any file that they name, and unpacks whatever a chunk turns out to hold. So what is read has to
-be the file's own, its size counts before it is read, and compressed chunks are unpacked here, up to the size they say.
+HDF5 follows links into any file that they name, and unpacks a chunk to any size. Therefore arrays must be the file's
+own, their sizes are checked before reading, and compressed chunks are unpacked here, up to their declared size.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from velocirl.engine.disk.allowance import AllowanceError, claim_unpacked
 from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.files import open_plain
 
-UNTOLD = 4096  # bytes that an array may have beyond what is stored of it
-DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3  # the filters of HDF5 that are read
-MOST_COLUMNS = 1000  # of an array to whose columns names are given
-CHECKSUM_BYTES = 4  # of the last one, behind what it is of
+UNTOLD = 4096  # bytes that an array may declare beyond its stored size
+DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3  # the supported filters of HDF5
+MOST_COLUMNS = 1000  # of an array whose columns are named
+CHECKSUM_BYTES = 4  # of a Fletcher-32 checksum, stored after its data
 
 
 class HDF5File:
-    """An open file: the arrays in its groups. `taken` counts the bytes of all that were read."""
+    """Open HDF5 file with the arrays in its groups; `_taken` counts the bytes of everything read."""
 
     def __init__(self, root: Any, name: str, size: int) -> None:
         self.root = root
@@ -37,16 +37,16 @@ class HDF5File:
         self._taken = 0
 
     def group(self, within: Any, name: str) -> Any:
-        """The group under a name in a group."""
+        """Return a member group by name."""
         return _own(within, name, hdf5().Group)
 
     def has(self, within: Any, name: str) -> bool:
-        """Return whether a group has something under a name; refuse a link."""
+        """Return whether a group has a member; raise for a link."""
         with understood(self._name):
             return _link(within, name) is not None
 
     def array(self, within: Any, name: str) -> NDArray[Any]:
-        """The array under a name in a group."""
+        """Read a member array by name."""
         with understood(self._name):
             found = _own(within, name, hdf5().Dataset)
             if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
@@ -66,7 +66,7 @@ class HDF5File:
             return _unpacked(found, filters, self._size) if filters else found[()]
 
     def width(self, within: Any, name: str) -> int:
-        """Number of values in a row of the array under a name in a group."""
+        """Return the number of values in a row of a member array."""
         with understood(self._name):
             found = _own(within, name, hdf5().Dataset)
             width = math.prod(found.shape[1:]) if found.shape and found.shape[0] else 0
@@ -77,26 +77,26 @@ class HDF5File:
 
 @contextlib.contextmanager
 def opened(path: ConfinedPath) -> Iterator[HDF5File]:
-    """Open a file of HDF5 for reading."""
+    """Open an HDF5 file for reading."""
     try:
         file = open_plain(path)
     except (NotPlainFileError, IsADirectoryError):
         raise DatasetError(f"its {path.name} is not a plain file") from None
     with file:
         try:
-            root = hdf5().File(file, "r")  # what is open is read: what its path leads to by then is not asked
+            root = hdf5().File(file, "r")  # reads the open file: its path may lead elsewhere by now
         except Exception as error:  # noqa: BLE001 - whatever it makes of bytes that are no HDF5
             raise DatasetError(f"its {path.name} is damaged, or no HDF5 file ({_brief(error)})") from None
         try:
             yield HDF5File(root, path.name, os.fstat(file.fileno()).st_size)
         finally:
-            with contextlib.suppress(Exception):  # of a damaged file that was only read
+            with contextlib.suppress(Exception):  # of a damaged file, which was only read
                 root.close()
 
 
 @contextlib.contextmanager
 def understood(name: str) -> Iterator[None]:
-    """Say of whatever HDF5 raises that the file is damaged: it raises anything."""
+    """Convert any error that HDF5 raises to a `DatasetError`: HDF5 may raise anything for a damaged file."""
     try:
         yield
     except DatasetError:
@@ -106,7 +106,7 @@ def understood(name: str) -> Iterator[None]:
 
 
 def _own(within: Any, name: str, kind: type) -> Any:
-    """Return the member of a group by name; refuse links, which may lead into any other file."""
+    """Return a group's member by name; refuse links, which may lead into any other file."""
     with understood("file"):
         if _link(within, name) is None:
             raise DatasetError(f"{within.name.rstrip('/')}/{name} is missing")
@@ -117,7 +117,7 @@ def _own(within: Any, name: str, kind: type) -> Any:
 
 
 def _link(within: Any, name: str) -> Any:
-    """By which a group has a name, or None where it does not; read by itself, without what it leads to."""
+    """Return a group's link to a name without following it, None if absent; raise unless it is a hard link."""
     link = within.get(name, getlink=True)
     if link is not None and not isinstance(link, hdf5().HardLink):
         raise DatasetError(f"{within.name.rstrip('/')}/{name} is a link, which may lead anywhere")
@@ -125,7 +125,7 @@ def _link(within: Any, name: str) -> Any:
 
 
 def _filters(found: Any) -> list[int]:
-    """By which filters the chunks of an array went, in their order."""
+    """Return the filters of an array's chunks, in order."""
     plan = found.id.get_create_plist()
     filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
     for code in filters:
@@ -135,13 +135,13 @@ def _filters(found: Any) -> list[int]:
 
 
 def _bytes_of(found: Any) -> int:
-    """The bytes of the chunks of an array, of which the last ones may reach beyond its end."""
+    """Return the bytes of an array's chunks; the last chunks may extend beyond the array."""
     parts = (-(-size // chunk) * chunk for size, chunk in zip(found.shape, found.chunks, strict=True))
     return math.prod(parts) * found.dtype.itemsize
 
 
 def _unpacked(found: Any, filters: list[int], size: int) -> NDArray[Any]:
-    """A compressed array, chunk by chunk."""
+    """Unpack a compressed array, chunk by chunk."""
     if not found.id.get_type().equal(hdf5().h5t.py_create(found.dtype, logical=True)):
         raise DatasetError(f"{found.name} is compressed, and not of a plain type of numbers")
     stored = np.dtype(np.uint8) if found.dtype == np.bool_ else found.dtype
@@ -163,7 +163,7 @@ def _unpacked(found: Any, filters: list[int], size: int) -> NDArray[Any]:
 
 
 def _undone(code: int, data: bytes, whole: int, itemsize: int) -> bytes:
-    """The bytes of a chunk of `whole` bytes before a filter."""
+    """Undo one filter of a chunk, which has `whole` bytes before filtering."""
     if code == DEFLATE:
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(data, whole + CHECKSUM_BYTES + 1)

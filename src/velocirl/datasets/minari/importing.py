@@ -1,4 +1,4 @@
-"""Reading data sets in Minari's layout, by whomever they were written."""
+"""Import of datasets in Minari's layout, written by velocirl or by others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.version import __version__
 
-TOGETHER = 2**16  # steps that are taken over at once
+TOGETHER = 2**16  # steps that are converted at once
 
 Progress = Callable[[int, int], None]
 
@@ -29,10 +29,10 @@ Progress = Callable[[int, int], None]
 def import_minari(
     path: str | Path, into: str | Path | None = None, progress: Progress | None = None, *, overwrite: bool = False
 ) -> Dataset:
-    """The data set of a directory in Minari's layout, as a file of ours at `into`, or in memory.
+    """Return the dataset of a directory in Minari's layout, written to `into` or in memory.
 
-    One that velocirl wrote comes back the same, bit for bit. Of others, rewards become single precision, `cost` or
-    `costs` among the infos become costs, and an episode whose end nobody told counts as cut off there.
+    Datasets that velocirl wrote are restored bit for bit. In others, rewards become float32, and `cost` or `costs`
+    among the infos become costs. An episode without a recorded end counts as truncated at its last step.
     """
     try:
         directory = data_directory(path)
@@ -87,7 +87,7 @@ def _info(description: dict[str, Any], file: HDF5File) -> DatasetInfo:
 
 
 def _constraints(file: HDF5File) -> tuple[str, ...]:
-    """Names for the costs that the infos of somebody else's data have."""
+    """Return names for the costs in the infos of third-party data."""
     first = "episode_0"
     if not file.has(file.root, first) or not file.has(group := file.group(file.root, first), "infos"):
         return ()
@@ -155,6 +155,6 @@ def _has_pictures(space: Space[Any]) -> bool:
     if isinstance(space, Dict | Tuple):
         children = space.spaces.values() if isinstance(space, Dict) else space.spaces
         return any(map(_has_pictures, children))
-    # What Minari takes for a picture: bytes of all values, not too small.
+    # Minari treats Box spaces of uint8 with full range and at least 32 x 32 pixels as images.
     shape, whole = space.shape or (), isinstance(space, Box) and (space.low == 0).all() and (space.high == 255).all()
     return bool(whole and space.dtype == np.uint8 and len(shape) in (2, 3) and min(shape[:2]) >= 32)

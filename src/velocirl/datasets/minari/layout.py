@@ -1,4 +1,4 @@
-"""What Minari's directories are made of, and spaces in its words."""
+"""Minari's directory layout, and conversion of spaces to and from its JSON."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from velocirl.buffers.data.spaces import space_of
 from velocirl.engine.disk.confined import ConfinedPath
 
 DATA, FILE, DESCRIPTION = "data", "main_data.hdf5", "metadata.json"
-VERSION = "0.5.0"  # of Minari: later ones read what this one wrote
-OWN = "velocirl"  # the key of the description under which a data set of ours says all that it says of itself
-COSTS, COST = "costs", "cost"  # of a step's infos: by constraint, and all together
+VERSION = "0.5.0"  # of Minari: later versions read this one
+OWN = "velocirl"  # metadata key that holds all of velocirl's own dataset information
+COSTS, COST = "costs", "cost"  # keys of a step's infos: by constraint, and summed
 
 
 def data_directory(path: str | Path) -> ConfinedPath:
-    """Where the files lie: in the directory itself, or in its `data`, as Minari has it."""
+    """Return the directory with the files: the directory itself, or its `data`, as in Minari."""
     within = ConfinedPath(Path(path))
     return within / DATA if (within / DATA).exists() else within
 
 
 def space_text(space: Space[Any]) -> str:
-    """A space as Minari writes it."""
+    """Serialize a space in Minari's JSON."""
     return json.dumps(_words(space))
 
 
 def space_from_text(text: Any) -> Space[Any]:
-    """The space that Minari wrote; its limits may be Infinity, which strict JSON does not have."""
+    """Parse a space from Minari's JSON; its limits may be Infinity, which strict JSON does not allow."""
     try:
         return space_of(_ours(json.loads(text)))
     except (TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -57,7 +57,7 @@ def _words(space: Space[Any]) -> dict[str, Any]:
 
 
 def _ours(words: dict[str, Any]) -> dict[str, Any]:
-    """Minari's words for a space in ours."""
+    """Convert Minari's description of a space to velocirl's."""
     if "subspaces" not in words:
         if words["type"] == "MultiBinary":
             return {"type": "MultiBinary", "shape": words["n"] if isinstance(words["n"], list) else [words["n"]]}
@@ -68,7 +68,7 @@ def _ours(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def hdf5() -> Any:
-    """The package that reads and writes HDF5, where it is installed."""
+    """Import and return h5py; raise if it is not installed."""
     try:
         import h5py
     except ImportError:

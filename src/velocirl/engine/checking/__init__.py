@@ -1,1 +1,1 @@
-"""What is wrong with an environment, found before it is compiled or told afterwards, by its line."""
+"""Checks of environments, before compilation and at run time, with errors that name the user's line."""

@@ -1,8 +1,8 @@
-"""Copies that are watched: what each was about to do, so that a fault of compiled code is told by its line.
+"""Bounds-checked fleets: a recorded state before each step locates a fault of compiled code by its line.
 
-With `check=True`, an environment's functions are compiled with tests of every index and of division of whole numbers
-by zero. Compiled code only says that one failed; so each copy keeps how it was before its step, and the step of the one
-that failed is taken again in plain Python, which says where and why.
+With `check=True`, an environment's functions are compiled with checks of every index and of integer division by zero.
+Compiled code only reports that a check failed. Each environment therefore keeps its state before its step; the failed
+step is repeated in plain Python, which reports the line and the reason.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from velocirl.engine.targets.python import PythonTarget
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
-BEGINNING, MOVING = 1, 2  # what a copy does
-KEPT = ("state", "params", "rng", "elapsed", "total")  # what it was before, under these names with `kept_` before them
+BEGINNING, MOVING = 1, 2  # values of `doing`
+KEPT = ("state", "params", "rng", "elapsed", "total")  # arrays of the state before a step, kept with the prefix `kept_`
 
 
-# Copies and, beside them, how each was before, what it does, whether one of its functions is being called,
-# and the steps that it has taken since the fleet was made.
+# The fleet's arrays plus, for each environment, its kept state, its current operation (`doing`), whether one of its
+# functions is running (`busy`), and the steps since the fleet was made.
 WatchedCopies: Any = namedtuple(
     "WatchedCopies", (*Copies._fields, *(f"kept_{name}" for name in KEPT), "doing", "busy", "steps")
 )
 
 
 def watched_life(life: Lifecycle) -> Lifecycle:
-    """An environment's life, which notes of each copy what it is about to do."""
+    """Return an environment's life cycle that records each environment's state before every operation."""
     begin, move, conclude, show, choose = life
 
     def keep(copies, i, doing):
@@ -77,7 +77,7 @@ def watched_life(life: Lifecycle) -> Lifecycle:
 
 
 class Watch:
-    """The copies of one fleet, watched."""
+    """Recorder of one fleet's environments."""
 
     def __init__(self, environment: Environment, copies: Copies) -> None:
         self._environment, self._copies = environment, copies
@@ -91,12 +91,12 @@ class Watch:
         _WATCHES.add(self)
 
     def beside(self, seen: Copies) -> Any:
-        """The arrays that compiled code writes, beside those that it is given anyway."""
+        """Return the arrays that compiled code writes, in addition to its usual ones."""
         kept = {**self._kept, "rng": as_rows(self._kept["rng"])}
         return WatchedCopies(*seen, *(kept[name] for name in KEPT), self._doing, self._busy, self._steps)
 
     def name(self, error: Exception) -> Exception:
-        """What a fault of compiled code was, where it was one of these copies'; else the error as it is."""
+        """Return the error that explains a fault in one of these environments; any other error is returned as it is."""
         faulty = np.flatnonzero(self._busy)
         self._busy[:] = False
         for copy in faulty:
@@ -109,7 +109,7 @@ class Watch:
         return DefinitionError(f"{self._environment.id}: it {what} ({self._moment(int(faulty[0]))})")
 
     def _again(self, copy: int) -> DefinitionError | None:
-        """Let a copy do again in plain Python what it was at; what is wrong with that."""
+        """Repeat an environment's last operation in plain Python; returns its error, or None."""
         single = PythonTarget(self._environment, allocate(self._environment, 1, {}, self._copies.limit))
         for name in KEPT:
             getattr(single.copies, name)[0] = self._kept[name][copy]
@@ -138,12 +138,12 @@ class Watch:
         return f"copy {copy}, step {episode} of its episode, after {self._steps[copy]} steps of it"
 
 
-_WATCHES: WeakSet[Watch] = WeakSet()  # of this process; a fault is known by the copy that did not come to an end
+_WATCHES: WeakSet[Watch] = WeakSet()  # of this process; the faulty environment is the one whose call did not finish
 
 
 @contextmanager
 def faults_named() -> Iterator[None]:
-    """What compiled code raises here is told with the environment's own line, where its copies are watched."""
+    """Re-raise errors of compiled code in this context with the environment's own line, if its fleet is recorded."""
     try:
         yield
     except Exception as error:
@@ -154,7 +154,7 @@ def faults_named() -> Iterator[None]:
 
 
 def _refuse_division(kind: str, flag: int) -> None:  # noqa: ARG001 - as NumPy calls it
-    """NumPy's whole numbers divided by zero are 0 without a word; here they raise, as in compiled code that checks."""
+    """Raise for an integer division by zero, as checked compiled code does; NumPy would silently return 0."""
     frame = sys._getframe(1)
     operation = next(one for one in dis.get_instructions(frame.f_code) if one.offset == frame.f_lasti)
     if operation.argrepr.rstrip("=") in ("//", "%"):

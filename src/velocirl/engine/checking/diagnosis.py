@@ -1,4 +1,4 @@
-"""Turning numba's errors into sentences about the user's own line."""
+"""Translation of numba's errors into messages about the user's own line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIBRARIES = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACES = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _LOWERED = re.compile(r'^During: lowering ".*" at (?P<file>.+) \((?P<line>\d+)\)$', re.MULTILINE)
-# What numba says, and what to say instead; tried in this order.
+# Patterns of numba's messages and their replacements, tried in this order.
 _MEANINGS = [
     (
         NEEDS_INTERPRETER,
@@ -49,7 +49,7 @@ _MEANINGS = [
         "returns different kinds of values on different paths ({0}); return the same kinds everywhere",
     ),
 ]
-# The same of what may be seen in the source more clearly.
+# More general patterns, tried after the source itself.
 _GENERAL = [
     (
         r"Function\(<function clip ",
@@ -75,7 +75,7 @@ _GENERAL = [
 
 
 def diagnose(environment: Environment, error: Exception) -> DefinitionError:
-    """What went wrong while compiling, with the function and line of the user that caused it."""
+    """Return an error for a failed compilation, with the user's function and line that caused it."""
     text = _COLOURS.sub("", str(error)) or type(error).__name__
     function, place = _place(environment, text)
     what = _meaning(environment, text, _MEANINGS)
@@ -92,7 +92,7 @@ def diagnose(environment: Environment, error: Exception) -> DefinitionError:
 
 
 def _meaning(environment: Environment, text: str, meanings: list[tuple[str, str]]) -> str | None:
-    """What to say instead of numba, where it is known."""
+    """Return the replacement for numba's message, or None if no pattern matches."""
     for pattern, meaning in meanings:
         if found := re.search(pattern, text, re.DOTALL):
             groups = [group for group in found.groups() if group is not None]
@@ -102,7 +102,7 @@ def _meaning(environment: Environment, text: str, meanings: list[tuple[str, str]
 
 
 def _seen(environment: Environment, place: str) -> tuple[str, str, str] | None:
-    """What has no compiled form at a place or, where that is only where a function begins, in any function."""
+    """Find code without a compiled form at a location or, if that is a function's first line, in any function."""
     file, _, number = place.rpartition(":")
     functions = list(own_functions(environment))
     begins = [int(number) == function.__code__.co_firstlineno for _, function in functions]
@@ -118,7 +118,7 @@ def _seen(environment: Environment, place: str) -> tuple[str, str, str] | None:
 
 
 def _place(environment: Environment, text: str) -> tuple[str, str]:
-    """The function and line named in numba's message; helpers count for the function that calls them."""
+    """Return the function and location in numba's message; a helper is attributed to the function that calls it."""
     functions = environment.functions
     files = {os.path.realpath(function.__code__.co_filename) for function in functions.values()}
     # Numba shortens file names to relative ones.
@@ -132,7 +132,7 @@ def _place(environment: Environment, text: str) -> tuple[str, str]:
                 return name, f"{inside[0][0]}:{inside[0][1]}"
     if inside and (inside[0][0] in files or not inside[0][0].startswith(_LIBRARIES)):
         return "a helper function", f"{inside[0][0]}:{inside[0][1]}"
-    called = [linecache.getline(*one) for one in inside]  # lines of this package, which call one of the functions
+    called = [linecache.getline(*one) for one in inside]  # lines of this package that call one of the functions
     name = next((name for name in functions if any(f"{name}(" in line for line in called)), None)
     name = name or next((name for name, function in functions.items() if not _readable(function)), "step")
     code = functions[name].__code__
@@ -144,7 +144,7 @@ def _places(text: str) -> list[re.Match[str]]:
 
 
 def _readable(function: Any) -> bool:
-    """Whether numba can at least read a function's bytecode; where it cannot, its message names no line."""
+    """Return whether numba can read a function's bytecode; if not, its message names no line."""
     try:
         run_frontend(function)
     except Exception:  # noqa: BLE001 - any failure is the answer

@@ -1,7 +1,7 @@
-"""A limit to how long one call may take in plain Python, in whatever thread it is made.
+"""Time limit for calls in plain Python, in any thread.
 
-A function that loops for ever in its first steps is interrupted and told with its line. Compiled, it could not be: it
-would neither return nor hear a signal.
+A function that loops forever in its first steps is interrupted, and the error names its line. A compiled function could
+not be interrupted: it would neither return nor react to a signal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECONDS = 30.0
 
 
 class TookTooLong(Exception):  # noqa: N818 - it says what happened
-    """A call did not come back in time; its traceback ends where it was."""
+    """Call that exceeded the time limit; its traceback ends at the interrupted line."""
 
     def __str__(self) -> str:
         return (
@@ -28,7 +28,7 @@ class TookTooLong(Exception):  # noqa: N818 - it says what happened
 
 
 class Patience:
-    """While this context lasts, its calls are watched by a thread, which interrupts one that takes too long."""
+    """Context whose calls are watched by a thread, which interrupts one that takes too long."""
 
     def __init__(self) -> None:
         self._caller, self._seconds = threading.get_ident(), _limit()
@@ -36,7 +36,7 @@ class Patience:
         self._over = threading.Event()
 
     def __enter__(self) -> Self:
-        if not _debugged():  # where somebody looks at each line, none takes too long
+        if not _debugged():  # a debugger's user may take any time
             threading.Thread(target=self._watch, name="velocirl-patience", daemon=True).start()
         return self
 
@@ -44,7 +44,7 @@ class Patience:
         self._over.set()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function gives."""
+        """Call the function under the time limit; returns its result."""
         self._since = time.monotonic()
         try:
             return function(*arguments)

@@ -1,7 +1,7 @@
-"""A short run in plain Python before an environment is compiled.
+"""Dry run of an environment in plain Python before it is compiled.
 
-Compiled code has no bounds checks and numba's messages speak of its own types. Plain Python finds a field that does
-not exist, an index out of range or a wrong return at the very line, so an environment is compiled only after that.
+Compiled code has no bounds checks, and numba's messages name its own types. Plain Python reports a missing field, an
+index out of range or a wrong return at its very line. Environments are therefore compiled only after this run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 STEPS = 32
-WRITTEN = {"reset": 0, "observe": 2, "observe_row": 3, "legal": 2}  # the place of the argument that a function writes
+WRITTEN = {"reset": 0, "observe": 2, "observe_row": 3, "legal": 2}  # index of the argument that a function writes
 
 
 def rehearse(environment: Environment, params: np.ndarray) -> None:
-    """Run one copy for some random steps and raise the first problem, with its line and what to write instead."""
+    """Run one environment for some random steps and raise the first problem, with its line and a correction."""
     with np.errstate(all="ignore"):
         for one in environment.params.extremes(params[:1]):
             for problem in problems(environment, one, STEPS):
@@ -42,7 +42,7 @@ def rehearse(environment: Environment, params: np.ndarray) -> None:
 
 
 def problems(environment: Environment, params: np.ndarray, steps: int, seed: int = 0) -> list[DefinitionError]:
-    """What is wrong in a run of `steps` random steps; after an exception in a function the run ends."""
+    """Return the problems in a run of `steps` random steps; an exception in a function ends the run."""
     try:
         return _Run(environment, params, seed).run(steps)
     except DefinitionError as problem:
@@ -50,7 +50,7 @@ def problems(environment: Environment, params: np.ndarray, steps: int, seed: int
 
 
 def try_state(environment: Environment, state: np.ndarray, params: np.ndarray, rng: np.ndarray) -> None:
-    """Let one copy look around and take a step from a state (1,) that somebody gave, and raise what goes wrong."""
+    """Observe and take one step from an external state (1,); raises the first problem."""
     run = _Run(environment, params, 0)
     run.copies.state[:], run.copies.rng[:] = state, rng
     with np.errstate(all="ignore"):
@@ -58,12 +58,12 @@ def try_state(environment: Environment, state: np.ndarray, params: np.ndarray, r
 
 
 def left_unwritten(record: Record, field: str) -> str:
-    """Describe a field that `reset` leaves as the last episode left it."""
+    """Describe a field that `reset` does not write."""
     return f"leaves {record.name}.{field} as it was; write every field that a function reads"
 
 
 class _Run:
-    """One copy in plain Python, each call watched."""
+    """Run of one environment in plain Python with checks of each call."""
 
     def __init__(self, environment: Environment, params: np.ndarray, seed: int) -> None:
         self.environment = environment
@@ -76,7 +76,7 @@ class _Run:
         self._actions = with_attributes(self.copies.action) if self.copies.action.dtype.names else self.copies.action
         self._seeing = "observe" if environment.observe is not None else "observe_row"
         self._patience = Patience()
-        self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
+        self.found: dict[str, DefinitionError] = {}  # by message: each problem is reported once
         self._looked = False
 
     def run(self, steps: int) -> list[DefinitionError]:
@@ -97,7 +97,7 @@ class _Run:
         return list(self.found.values())
 
     def look_and_step(self) -> None:
-        """See and step once from where the copy is."""
+        """Observe and step once from the current state."""
         with self._patience:
             self._write_frame(self._frame())
             if self.environment.legal:
@@ -144,7 +144,7 @@ class _Run:
         return bool(terminated) | self._violates_critically()
 
     def _violates_critically(self) -> bool:
-        """Look at what is constrained; says whether that ends the episode."""
+        """Evaluate the constraints; returns whether a violation ends the episode."""
         for name in self.environment.functions.keys() - COMPILED:
             value = self._call(name, self.state, self.params)
             if not isinstance(value, (numbers.Real, np.number)):
@@ -153,7 +153,7 @@ class _Run:
         return any(one.critical and violated >> place & 1 for place, one in enumerate(self.environment.constraints))
 
     def _check_bounds(self, name: str) -> None:
-        """While an episode goes on, fields lie between the bounds that the record gives them."""
+        """Report a state field beyond the bounds of its record; terminal states are not checked."""
         found = self.environment.state.beyond(self.copies.state)
         if found is not None:
             field, value = found
@@ -167,7 +167,7 @@ class _Run:
         seen = row.copy()
         if row.dtype.kind == "f":
             unwritten = np.isnan(row)
-        elif not self._looked:  # whole numbers have no value that stands for none: what stays as it was is unwritten
+        elif not self._looked:  # integers have no NaN: elements that keep two different values are unwritten
             self._see(row, np.iinfo(str(row.dtype)).min)
             unwritten = row != seen
         else:
@@ -183,24 +183,24 @@ class _Run:
                 self._report("legal", "leaves no action legal; an episode in which nothing can be done must end")
 
     def _see(self, row: np.ndarray, before: float) -> bool:
-        """Let the copy observe into a row that had this value everywhere."""
+        """Fill a row with `before`, then let the environment observe into it."""
         row[...] = before
         return self._write_frame(row)
 
     def _frame(self) -> np.ndarray:
-        """Where what is seen at one moment is written."""
+        """Return the array into which the current frame is written."""
         seen = self.copies.observation[0]
         return seen if self.environment.stack == 1 else seen[-1]
 
     def _write_frame(self, frame: np.ndarray) -> bool:
-        """Let the copy observe; says whether its function returns nothing."""
+        """Let the environment observe; returns whether its function returns nothing."""
         if self._seeing == "observe":
             return self._write_only("observe", self.state, self.params, frame)
         written = [self._write_only("observe_row", self.state, self.params, y, row) for y, row in enumerate(frame)]
         return all(written)
 
     def _place(self, where: Sequence[int]) -> str:
-        """An element of what is seen, as the function that writes it calls it."""
+        """Format an index into the observation, in the terms of the function that writes it."""
         if self._seeing == "observe":
             return f"observation[{', '.join(map(str, where))}]"
         return f"row[{', '.join(map(str, where[1:]))}] of y={where[0]}"
@@ -235,7 +235,7 @@ class _Run:
             raise failed(self.environment, name, error) from (error if debugging() else None)
 
     def _write_only(self, name: str, *arguments: Any) -> bool:
-        """Call a function that writes into one of its arguments, and say whether it returns nothing else."""
+        """Call a function that writes into one of its arguments; returns whether it returns nothing else."""
         returned = self._call(name, *arguments)
         written = arguments[WRITTEN[name]]
         if returned is None or (returned is written and name != "reset"):
@@ -248,7 +248,7 @@ class _Run:
         return False
 
     def _array_returned(self, *arguments: Any) -> DefinitionError:
-        """What to say where a step returns an array in the place of a number."""
+        """Return the problem of a step that returns an array instead of a number."""
         function = self.environment.step
         names = dict(zip(function.__code__.co_varnames, arguments, strict=False))
         lines = returns(function)
@@ -260,7 +260,7 @@ class _Run:
 
     def _report(self, name: str, what: str, line: int | None = None) -> None:
         problem = self._problem(name, what, line)
-        # Numbers differ from step to step; the same complaint about another value is not a new one.
+        # Values differ from step to step; the same problem with another value is not a new one.
         self.found.setdefault(re.sub(r"[-\d.e+]+", "#", str(problem)), problem)
 
     def _problem(self, name: str, what: str, line: int | None = None) -> DefinitionError:
@@ -270,5 +270,5 @@ class _Run:
 
 
 def _short(value: Any) -> str:
-    """A value in a few words."""
+    """Format a value briefly."""
     return "the state" if isinstance(value, Row) else reprlib.repr(value)

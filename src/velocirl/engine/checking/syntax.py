@@ -1,6 +1,6 @@
-"""What a function is written in, read from its source to say what is wrong with a line and what to write instead.
+"""Source analysis of environment functions: finds the wrong part of a line and the correction for messages.
 
-Nothing depends on it but messages, and a rule that compiled code would break without a word: text is not formatted.
+It serves messages only, apart from one rule that compiled code would break silently: numbers are not formatted as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Python that has no compiled form, or has it only in part, and what to write instead.
+# Python without a compiled form, or with a partial one, and its replacement.
 INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
     ast.Try: ("try/except", "test with `if` before what may fail"),
     ast.With: ("`with`", "leave it out"),
@@ -40,14 +40,14 @@ WHOLE = {"len", "sum", "min", "max", "sorted", "enumerate", "zip", "any", "all"}
 
 
 class Finding(NamedTuple):
-    """What is wrong with a line, as it follows the name of the function."""
+    """Problem of a line; `what` follows the name of the function."""
 
     line: int
     what: str
 
 
 def without_form(function: FunctionType, line: int | None = None) -> Finding | None:
-    """Python in a function that has no compiled form: at a line, or the first there is."""
+    """Find Python code without a compiled form: at a line, or the function's first."""
     tree = _tree(function)
     found: list[tuple[Any, str]] = [
         (node, _without(*INSTEAD[type(node)])) for node in ast.walk(tree) if type(node) in INSTEAD
@@ -58,7 +58,7 @@ def without_form(function: FunctionType, line: int | None = None) -> Finding | N
 
 
 def formatted_text(function: FunctionType) -> Finding | None:
-    """Where a function makes text of numbers: compiled code gives another one than Python, where it gives any."""
+    """Find the formatting of numbers as text: compiled code yields other text than Python, if any."""
     tree = _tree(function)
     told = {id(part) for node in ast.walk(tree) if isinstance(node, (ast.Raise, ast.Assert)) for part in ast.walk(node)}
     node: Any
@@ -72,13 +72,13 @@ def formatted_text(function: FunctionType) -> Finding | None:
 
 
 def bound_anew(function: FunctionType, name: str) -> int | None:
-    """The line at which a function gives another meaning to one of its arguments."""
+    """Return the first line at which a function rebinds a name, or None."""
     stores = (node for node in ast.walk(_tree(function)) if isinstance(node, ast.Name) and node.id == name)
     return min((node.lineno for node in stores if isinstance(node.ctx, ast.Store)), default=None)
 
 
 def array_as_number(function: FunctionType | CodeType, line: int, names: Mapping[str, Any]) -> str | None:
-    """What stands for a number at a line and is an array; `names` are the values of the function's variables."""
+    """Describe an array used as a number at a line, or return None; `names` maps the function's variables to values."""
     for node, parents in _with_parents(_tree(function), line):
         value = _value(node, names)
         whole = any(isinstance(one, ast.Call) and getattr(one.func, "id", "") in WHOLE for one in parents[:1])
@@ -92,7 +92,7 @@ def array_as_number(function: FunctionType | CodeType, line: int, names: Mapping
 
 
 def number_as_array(function: FunctionType | CodeType, line: int, names: Mapping[str, Any]) -> str | None:
-    """What has an index at a line and is a number."""
+    """Describe a number used with an index at a line, or return None."""
     for node, parents in _with_parents(_tree(function), line):
         indexed = isinstance(parents[0], ast.Subscript) and parents[0].value is node
         if indexed and isinstance(_value(node, names), (int, float, np.number, np.bool_)):
@@ -102,12 +102,12 @@ def number_as_array(function: FunctionType | CodeType, line: int, names: Mapping
 
 
 def returns(function: FunctionType) -> list[int]:
-    """The lines at which a function returns something."""
+    """Return the lines at which a function returns a value."""
     return [node.lineno for node in ast.walk(_tree(function)) if isinstance(node, ast.Return) and node.value]
 
 
 def _globals_written(tree: ast.AST, function: FunctionType) -> list[tuple[Any, str]]:
-    """Where variables of the module are assigned, or hold what changes: in compiled code they are constants."""
+    """Find writes to variables of the module, and mutable ones that are read: in compiled code they are constants."""
     declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     module = {name: one for name, one in function.__globals__.items() if name not in function.__code__.co_varnames}
     found = []
@@ -133,7 +133,7 @@ def _spans(node: Any, line: int) -> bool:
 
 
 def _tree(function: FunctionType | CodeType) -> Any:
-    """What a function says, with the lines of its file; nothing where there is no source."""
+    """Parse a function's source, with the lines of its file; an empty module if there is no source."""
     try:
         lines, first = inspect.getsourcelines(function)
         return ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
@@ -142,7 +142,7 @@ def _tree(function: FunctionType | CodeType) -> Any:
 
 
 def _with_parents(tree: ast.AST, line: int) -> Iterator[tuple[ast.expr, list[ast.AST]]]:
-    """Names and attributes of the statement at a line, each with what it stands in, from the inside outwards."""
+    """Yield names and attributes of the statement at a line, each with its parent nodes, innermost first."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _spans(node, line)]
     if not statements:
         return
@@ -152,12 +152,12 @@ def _with_parents(tree: ast.AST, line: int) -> Iterator[tuple[ast.expr, list[ast
         node, parents = waiting.pop(0)
         if isinstance(node, (ast.Name, ast.Attribute)):
             yield node, parents
-        if not (isinstance(node, ast.stmt) and parents):  # what stands in the body of an `if` has lines of its own
+        if not (isinstance(node, ast.stmt) and parents):  # statements in the body of an `if` have lines of their own
             waiting += [(child, [node, *parents]) for child in ast.iter_child_nodes(node)]
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """The value of a name, or of a field of one."""
+    """Return the value of a name, or of an attribute of a name."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return getattr(names.get(node.value.id), node.attr, None)
     return names.get(node.id) if isinstance(node, ast.Name) else None

@@ -1,4 +1,4 @@
-"""What to say of an environment that is wrong: one message of one shape, in the words of who wrote it."""
+"""Error messages about an environment, all in one format and in the terms of its author."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from velocirl.engine.records import Record
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
-LIBRARIES = ("velocirl", "numba", "numpy")  # whose functions nobody has to read
+LIBRARIES = ("velocirl", "numba", "numpy")  # whose functions are not the user's
 
 
 def own_functions(environment: Environment) -> Iterator[tuple[str, FunctionType]]:
-    """The functions that somebody wrote for an environment: its own, and those that they call; and for which."""
+    """Yield the user's functions of an environment, helpers included, each with the name of its entry point."""
     for name, own in environment.functions.items():
         for function in sorted(functions_reached(own), key=lambda one: (one is not own, one.__code__.co_firstlineno)):
             if function is own or function.__module__.partition(".")[0] not in LIBRARIES:
@@ -31,10 +31,10 @@ def own_functions(environment: Environment) -> Iterator[tuple[str, FunctionType]
 
 
 def failed(environment: Environment, name: str, error: Exception, moment: str = "") -> DefinitionError:
-    """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
+    """Return the error for an exception of an environment's function, with its line and, if known, the moment."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
-    function = environment.functions.get(name) or getattr(environment, name)  # the latter where nothing is compiled
+    # The innermost line of the function's own file, so that the user sees a line of theirs.
+    function = environment.functions.get(name) or getattr(environment, name)  # the latter: not compiled
     file = function.__code__.co_filename
     frame, line = ([one for one in frames if one[0].f_code.co_filename == file] or frames)[-1]
     what = str(error) if isinstance(error, TookTooLong) else _explain(error, environment, frame, line)
@@ -43,7 +43,7 @@ def failed(environment: Environment, name: str, error: Exception, moment: str = 
 
 
 def described(environment: str, function: str, what: str, place: str, line: str | None = None) -> str:
-    """One message of one shape: environment, function, what is wrong, where."""
+    """Format a message: environment, function, problem and location."""
     if line is None:
         filename, _, number = place.rpartition(":")
         line = linecache.getline(filename, int(number)).strip()
@@ -51,7 +51,7 @@ def described(environment: str, function: str, what: str, place: str, line: str 
 
 
 def missing_field(name: str, environment: Environment) -> str:
-    """What to say when a function uses a field that no record has."""
+    """Format the message about a field that no record has."""
     records: tuple[Record, ...] = (environment.state, environment.params)
     if has_parts(environment.action):
         records += (Record("action", action_type(environment.action), {}),)
@@ -65,7 +65,7 @@ def _nearest(record: Record, name: str) -> str:
 
 
 def _explain(error: Exception, environment: Environment, frame: FrameType, line: int) -> str:
-    """What an exception means for who wrote this line."""
+    """Explain an exception in terms of the line that raised it."""
     said, code = str(error), frame.f_code
     found = re.search(r"(?:'Row' object has no attribute|there is no field) '(\w+)", said)
     if isinstance(error, AttributeError) and found:
@@ -79,7 +79,7 @@ def _explain(error: Exception, environment: Environment, frame: FrameType, line:
         return f"changes {name}, a variable of the module; {STATE}"
     if isinstance(error, ZeroDivisionError):
         return f"{what}; test for zero first: compiled code gives 0, or infinity for floats"
-    if isinstance(error, OverflowError) and "out of bounds for" in said:  # of an element of an array
+    if isinstance(error, OverflowError) and "out of bounds for" in said:  # raised for an element of an array
         return f"{what}, and would be wrapped around in compiled code; declare a wider type, such as int32"
     if isinstance(error, TypeError) and "'Record' object is not callable" in said:
         return f"{what}; a record is written field by field, state.{environment.state.fields[0]} = ..."
@@ -89,7 +89,7 @@ def _explain(error: Exception, environment: Environment, frame: FrameType, line:
 
 
 def _drawing(method: str) -> str:
-    """What comes nearest to a method of NumPy's generators."""
+    """Return the function of `velocirl.random` nearest to a method of NumPy's generators."""
     return {"integers": "integer", "randint": "integer", "standard_normal": "normal", "normal": "normal"}.get(
         method, "uniform"
     )

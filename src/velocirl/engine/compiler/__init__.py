@@ -1,1 +1,1 @@
-"""How functions are compiled: from plain Python to units of machine code, cached by content."""
+"""Compilation of plain Python functions to units of machine code, cached by content."""

@@ -1,7 +1,7 @@
-"""The time, for compiled loops that count where theirs goes.
+"""Clock for compiled loops that measure their own time.
 
-A look costs about 25 ns where the C library asks no kernel for it, so that a stage of a few microseconds can be timed
-whenever it runs, and a shorter one now and then. Loops for CUDA must not look.
+A call costs about 25 ns where the C library needs no system call. A stage of a few microseconds can therefore be timed
+on every run, a shorter one on a sample of runs. Loops for CUDA must not read the clock.
 """
 
 import os
@@ -15,13 +15,13 @@ from numba.extending import intrinsic
 
 
 def now():
-    """Nanoseconds since some moment in the past; never less than before."""
+    """Return nanoseconds since some moment in the past; monotonic."""
     return time.monotonic_ns()
 
 
 @intrinsic
 def now_compiled(typing_context: Any) -> Any:  # noqa: ARG001
-    """`clock_gettime`, found by its name, so that code from the disk cache finds it in any process; else always 0."""
+    """Call `clock_gettime` by name, so that code from the disk cache finds it in any process; 0 on other systems."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         number, count = ir.IntType(32), ir.IntType(64)

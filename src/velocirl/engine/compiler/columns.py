@@ -1,8 +1,8 @@
-"""Columns: what a scalar function is called with for each row, from arrays that hold it for many.
+"""Columns: arguments of a scalar function for each row, from arrays that hold many rows.
 
-`rows_at(columns, i, r, place)` gives the arguments for index i, which stands in row r of its block. An array has a row
-for each index; the words below say where it is otherwise. A row of numbers is an array, a row of records a record, or
-an array where that has a single field of NUMBERS.
+`rows_at(columns, i, r, place)` returns the arguments for index i, in row r of its block. A plain array has a row for
+each index; the classes below define other layouts. A row of numbers is an array. A row of records is a record, or an
+array if the record's only field is NUMBERS.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
-NUMBERS = "numbers"  # the only field of a record that stands for a row of numbers, whose type says how many
-MOST = 16  # of those
+NUMBERS = "numbers"  # the only field of a record that represents a row of numbers, so that the type holds their count
+MOST = 16  # maximum count of those
 
 
 class Local(NamedTuple):
-    """A row for each row of the block."""
+    """One row for each row of the block."""
 
     rows: NDArray[Any]
 
 
 class Indexed(NamedTuple):
-    """The row of index i stands at index[i]."""
+    """Indirection: the row of index i is rows[index[i]]."""
 
     rows: NDArray[Any]
     index: NDArray[Any]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Shared(NamedTuple):
-    """One row for all."""
+    """One row for all indices."""
 
     rows: NDArray[Any]
 
 
 class Summed(NamedTuple):
-    """One row for all, to whose numbers each adds and which none reads."""
+    """One row for all indices, to which each index adds and which none reads."""
 
     rows: NDArray[Any]
 
 
 class Timed(NamedTuple):
-    """Several rows for each index, of which the one at `place` counts."""
+    """Several rows for each index; `place` selects one."""
 
     rows: NDArray[Any]
 
@@ -60,20 +60,20 @@ class Grouped(NamedTuple):
 
 
 class Ringed(NamedTuple):
-    """The rows of a ring, of which the newest group begins at counts[0]."""
+    """Rows of a ring buffer, whose newest group begins at counts[0]."""
 
     rows: NDArray[Any]
     counts: NDArray[Any]
 
 
 class Fresh(NamedTuple):
-    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers."""
+    """New record of zeros for each index, of the type of `rows`; sums in it stay in registers."""
 
     rows: NDArray[Any]
 
 
 def with_width(column: Any) -> Any:
-    """A column whose rows are a few numbers, of a type that says how many; any other one as it is."""
+    """Return a column of few numbers per row with their count in its type; any other column unchanged."""
     array = column[0] if isinstance(column, tuple) else column
     if array.dtype.names or array.ndim != 2 or not 1 <= array.shape[1] <= MOST:
         return column
@@ -82,14 +82,14 @@ def with_width(column: Any) -> Any:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, to which a function does not write."""
+    """Return a read-only view of an array."""
     seen = array.view()
     seen.flags.writeable = False
     return seen
 
 
 def rows_at(columns, i, r, place):
-    """The arguments of a scalar function for index i, which stands in row r of its block."""
+    """Return the arguments of a scalar function for index i, in row r of its block."""
     return tuple(_row(column, i, r, place) for column in columns)
 
 
@@ -117,7 +117,7 @@ def _row_as_it_lies(column: Any, i: int, r: int, place: int) -> Any:
 
 
 def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
-    """`rows_at` for a compiler, which has these two of its own."""
+    """Return `rows_at` compiled with these two functions of a compiler."""
 
     @intrinsic
     def rows_at_compiled(typing_context: Any, columns: Any, i: Any, r: Any, place: Any) -> Any:  # noqa: ARG001
@@ -151,7 +151,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
 
 
 def kind_of(column: Any) -> tuple[Any, Any]:
-    """The array that a column holds, and the word that says how its row is found."""
+    """Return the type of a column's array and the class that defines how its row is found."""
     if isinstance(column, types.NamedTuple | types.NamedUniTuple):
         return column.types[0], column.instance_class
     return column, None
@@ -165,19 +165,19 @@ def _row_type(array: Any, word: Any) -> Any:
 
 
 def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> Any:
-    """A whole number of an array, the first one unless a place is given."""
+    """Load an integer from an array, the first one unless an index is given."""
     held = context.make_array(array)(context, builder, value)
     found = builder.load(builder.gep(held.data, [place]) if place else held.data)
     return context.cast(builder, found, array.dtype, types.int64)
 
 
 def only_numbers(record: Any) -> Any:
-    """The type of the numbers of a record that has nothing else."""
+    """Return the type of the numbers of a record with no other fields, else None."""
     return record.typeof(NUMBERS) if list(record.fields) == [NUMBERS] else None
 
 
 def _fresh(context: Any, builder: Any, record: Any, populate_array: Any) -> Any:
-    """A record of zeros on the stack, or its numbers."""
+    """Allocate a record of zeros on the stack; returns it or its numbers."""
     size = ir.ArrayType(ir.IntType(8), record.size)
     room = cgutils.alloca_once(builder, size)
     room.align = 8
@@ -186,7 +186,7 @@ def _fresh(context: Any, builder: Any, record: Any, populate_array: Any) -> Any:
 
 
 def _record_at(context: Any, builder: Any, record: Any, room: Any, populate_array: Any) -> Any:
-    """The record that lies there, or its numbers."""
+    """Return the record at an address, or its numbers."""
     if (numbers := only_numbers(record)) is None:
         return builder.bitcast(room, context.get_value_type(record))
     row = context.make_array(types.Array(numbers.dtype, 1, "C"))(context, builder)
@@ -197,9 +197,9 @@ def _record_at(context: Any, builder: Any, record: Any, room: Any, populate_arra
 
 
 def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any], populate_array: Any) -> Any:
-    """The row at these places of the first dimensions: a number, a record, or an array of the dimensions left."""
+    """Return the row at these leading indices: a number, a record, or an array of the remaining dimensions."""
     held = context.make_array(array)(context, builder, value)
-    # By bytes, since a stride is a number of them; an address made of integers would lose what is known of aliases.
+    # By bytes, as strides are counted; computing addresses from integers would lose alias information.
     pointer = builder.bitcast(held.data, ir.IntType(8).as_pointer())
     for k, place in enumerate(places):
         pointer = builder.gep(pointer, [builder.mul(builder.extract_value(held.strides, k), place)])
@@ -229,7 +229,7 @@ def keep_row(rows, i, row):
 
 
 def compiled_keep_row(intrinsic: Any) -> Any:
-    """`keep_row` for a compiler, number by number; numba's own copies byte by byte where it knows of no alignment."""
+    """Return `keep_row` for a compiler, number by number; numba's own copies by bytes when alignment is unknown."""
 
     @intrinsic
     def keep_row_compiled(typing_context: Any, rows: Any, i: Any, row: Any) -> Any:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Numba as we need it for the CPU: inlined scalar functions, vectorised loops over them, and a cache by content."""
+"""Numba for the CPU: inlined scalar functions, vectorized loops over them, and a cache by content."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from velocirl.engine.compiler.linking import arguments_uncounted, linked_once, u
 from velocirl.engine.compiler.printing import no_interpreter
 from velocirl.engine.compiler.translating import Shared, Translator
 
-# No fast-math flag, not even fused multiply-add: with any of them the vector body of a loop and its scalar rest round
-# differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
-# for zero before each division, without which no loop with a division is vectorised.
+# No fast-math flag, not even fused multiply-add. With any, a loop's vector body and its scalar remainder round
+# differently, and an environment's results would depend on the number of environments. The numpy error model omits the
+# zero test before each division, which would prevent vectorization of a loop with a division.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
-# Our own loops allocate nothing, so that nothing in them has to be counted; numba would count the arrays of a tuple
-# whenever it is handed on, with locked instructions, and did so for a third of the time of a rollout.
+# Our loops allocate nothing, so no references need counting. Numba would count a tuple's arrays whenever it is passed
+# on, with locked instructions, which took a third of a rollout's time.
 UNCOUNTED: dict[str, Any] = {"_nrt": False}
-_LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
+_LOADED: dict[Any, Any] = {}  # the loops of this process, by cache directory, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 COUNTED: dict[str, Any] = {"_nrt": True}  # an environment's functions may allocate
 CHECKED: dict[str, Any] = {"boundscheck": True, "error_model": "whole_numbers"}  # see `engine.checking.checked`
-# Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbours' anyway.
-# Any further freedom would hide NaNs or undo the care of the elementary functions.
+# Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbors anyway. More
+# freedom would hide NaNs or undo the accuracy of the elementary functions.
 LEARNING: dict[str, Any] = {"fastmath": {"contract"}, **UNCOUNTED}
 
 
 class DisjointArguments(Compiler):
-    """Compiles a loop in the knowledge that its arrays do not overlap, which is what lets LLVM vectorise it."""
+    """Compiler of loops whose arrays do not overlap, which allows LLVM to vectorize them."""
 
     def define_pipelines(self) -> Any:
-        """Numba's own, with that knowledge."""
+        """Return numba's own pipelines, with the no-alias flag set."""
         self.state.flags.noalias = True
         return super().define_pipelines()
 
 
 class WholeNumberErrors(NumpyErrorModel):
-    """NumPy's results of a division by zero for floats; of whole numbers, it raises."""
+    """NumPy's error model for float division by zero; integer division by zero raises."""
 
     def fp_zero_division(self, builder: Any, exc_args: Any = None, loc: Any = None) -> bool:
-        """Numba asks here whether it raised."""
+        """Generate the division-by-zero case; returns whether it raises."""
         whole = bool(exc_args) and exc_args[0].startswith("integer")
         if whole:
             self.call_conv.return_user_exc(builder, ZeroDivisionError, exc_args, loc)
@@ -66,7 +66,7 @@ error_models["whole_numbers"] = WholeNumberErrors
 
 
 def cpu_translator(name: str, *, double: bool, check: bool = False) -> Translator:
-    """A translator to functions that numba inlines into the loops that call them; with tests of indices if wanted."""
+    """Return a translator to functions that numba inlines into their loops; with bounds checks if `check`."""
     kind, manner = _strict(double, check), "check" if check else ""
     return Translator(
         name, double=double, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared, manner=manner
@@ -74,7 +74,7 @@ def cpu_translator(name: str, *, double: bool, check: bool = False) -> Translato
 
 
 def learning_translator(name: str) -> Translator:
-    """A translator for what networks, losses and optimisers are made of: single precision, fused multiply-add."""
+    """Return a translator for networks, losses and optimizers: single precision, fused multiply-add."""
     kind = _learning()
     return Translator(
         name, double=False, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared, manner="learning"
@@ -82,7 +82,7 @@ def learning_translator(name: str) -> Translator:
 
 
 class _Kind(NamedTuple):
-    """What all translators of a kind have in common."""
+    """Shared properties of all translators of a kind."""
 
     compiled: Any
     substitutes: dict[Any, Any]
@@ -111,9 +111,9 @@ def _kind(compiled: Any, known: dict[Any, Any], real: Iterable[str], double: boo
 
 
 def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool = True) -> Any:
-    """Compile a function as one that is called, not inlined, for all later functions of this translator.
+    """Compile a function that later functions of this translator call instead of inlining it.
 
-    With `disjoint`, its arrays must not overlap, other than in the same element of the same step of a loop.
+    With `disjoint`, its arrays must not overlap, except in the same element of the same step of a loop.
     """
     options = {**OPTIONS, **LEARNING, "no_cpython_wrapper": True}
     if disjoint:
@@ -126,10 +126,10 @@ def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool
 def compile_loop(
     function: FunctionType, arguments: tuple[Any, ...], translator: Translator, before: Callable[[], None]
 ) -> Callable[..., Any]:
-    """Compile a loop for the types of these arguments, or take it from the disk cache; returns its bare entry point.
+    """Compile a loop for the types of these arguments, or load it from the disk cache; returns its bare entry point.
 
-    `before` is called if there is really something to compile. The entry point skips numba's dispatch on types, so it
-    must be called with arrays of just these types.
+    `before` is called if compilation is needed. The entry point skips numba's type dispatch, so it must be called with
+    arrays of exactly these types.
     """
     signature = tuple(numba.typeof(argument) for argument in arguments)
     key = fingerprint(function, translator.double, translator.manner)
@@ -141,10 +141,10 @@ def compile_loop(
 
 
 def named(function: FunctionType, translator: Translator) -> FunctionType:
-    """A translated function whose machine code is named after its content.
+    """Return a translated function whose machine code is named after its content.
 
-    Numba numbers functions anew in each process; where a third one loads what two have compiled, two functions of the
-    same name and number would be taken for the same.
+    Numba numbers functions per process. If a third process loads code compiled by two others, two functions with the
+    same name and number would be confused.
     """
     shell = translator.loop(function)
     shell.__qualname__ += f".{fingerprint(function, translator.double, translator.manner)[:16]}"
@@ -162,17 +162,17 @@ def _load(function: FunctionType, signature: tuple[Any, ...], translator: Transl
 
 @contextmanager
 def compiler_settings(double: bool) -> Iterator[None]:
-    """Numba's state while our own functions compile: our typing rule, and full optimisation from the start.
+    """Apply this library's numba settings in this context: its typing rule, and full optimization from the start.
 
-    Without the garbage collector, too, which would take an eighth of the time and find next to nothing.
+    The garbage collector is off: it would take an eighth of the time and free next to nothing.
     """
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
     with global_compiler_lock:
         before, collecting = (codegen._opt_level, codegen._loopvect), gc.isenabled()
         gc.disable()
-        # Without this, numba runs a weaker pass first, which moves loads into branches and so prevents vectorisation.
+        # Without this, numba runs a weaker pass first, which moves loads into branches and so prevents vectorization.
         codegen._opt_level, codegen._loopvect = 3, True
-        # Numba takes a record for any other one that begins with the same fields. Functions are shared by units, and
+        # Numba accepts a record for any other one that begins with the same fields. Functions are shared by units, and
         # would read one environment's state as if it were another's.
         record: Any = types.Record
         convert, record.can_convert_to = record.can_convert_to, lambda *_: None

@@ -1,8 +1,8 @@
-"""Counters in compiled loops: how long each kind of work took, in a row of whole numbers for each thread.
+"""Counters in compiled loops: time per kind of work, in one row of integers per thread.
 
-A look at the clock costs about 25 ns, too much for work that takes a microsecond. So only one turn in so many is timed,
-and the whole loop; what is read of turns is scaled up to the whole. The numbers are primes, so that they are in step
-with nothing else. A timed turn begins with an empty lap, from which follows what a look itself costs.
+Reading the clock costs about 25 ns, too much for work that takes a microsecond. Only one turn in `every` is timed, plus
+the whole loop; sampled times are scaled up to the whole. The intervals are primes, so that they do not coincide with
+other periods. A timed turn begins with an empty lap, which measures the cost of reading the clock.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.clock import now
 
-# Part of what is compiled: without counting, loops are as if there were no counters (see tools/counter_overhead.py).
+# Fixed at compile time: without counting, loops compile as if without counters (see tools/counter_overhead.py).
 COUNTING = os.environ.get("VELOCIRL_COUNTERS", "1") != "0"
-# The places of a row. On either side a line of the cache is left free, so that no two threads share one.
+# The offsets in a row. A cache line is left free on either side, so that no two threads share one.
 FIRST_KIND, SECOND_KIND = 8, 11  # of turns: seen, timed, and the nanoseconds of empty laps
-TIMED, EMPTY = 1, 2  # after the first place of a kind
-TIMING = 14  # whether the turn under way is timed, for functions that are called in it
-WHOLE = 15  # nanoseconds of the whole loop; from here on they are such,
-PLACES = 16  # and from here on as each loop names them
+TIMED, EMPTY = 1, 2  # offsets from a kind's first
+TIMING = 14  # whether the current turn is timed, for functions called in it
+WHOLE = 15  # nanoseconds of the whole loop; later slots hold nanoseconds too,
+PLACES = 16  # named by each loop
 ROW = 40
-PATIENCE = 0.2  # seconds whose counters are read together: a short iteration could not afford to
-ALWAYS = 0  # the kind of what is timed whenever it happens, and needs no scaling
+PATIENCE = 0.2  # seconds between readings of the counters: reading after each short iteration would cost too much
+ALWAYS = 0  # the kind of work that is always timed, and needs no scaling
 
 
 class Count(NamedTuple):
-    """What a place of a row counts."""
+    """Meaning of one slot of a row."""
 
-    name: str  # several places may count towards one
+    name: str  # several slots may count towards one
     place: int
     kind: int  # of turns in which it is timed
 
 
 def turn(counters, kind, every):
-    """Take one more turn of a kind; whether it is one to be timed."""
+    """Count another turn of a kind; returns whether it is to be timed."""
     if not COUNTING:
         return False
     seen = counters[kind]
@@ -50,14 +50,14 @@ def turn(counters, kind, every):
 
 
 def glance(timed):
-    """The time, where that is of interest."""
+    """Return the time if `timed`, else 0."""
     if COUNTING and timed:
         return now()
     return 0
 
 
 def lap(counters, place, since, timed):
-    """Count what has passed since a look at the clock; gives the next one."""
+    """Add the time since `since` to a counter; returns the current time."""
     if COUNTING and timed:
         moment = now()
         counters[place] += moment - since
@@ -66,26 +66,26 @@ def lap(counters, place, since, timed):
 
 
 def start(counters, kind, timed):
-    """The look with which a turn begins."""
+    """Begin a turn: count an empty lap and return the current time."""
     return lap(counters, kind + EMPTY, glance(timed), timed)
 
 
 def allocate(threads: int) -> NDArray[np.int64]:
-    """A row of counters for each thread."""
+    """Return a row of counters for each thread."""
     return np.zeros((threads, ROW), np.int64)
 
 
 def read(rows: Iterable[NDArray[np.int64]], counts: Sequence[Count], whole: int = WHOLE) -> dict[str, float]:
-    """Seconds by name, the mean of the threads that counted any; `whole` is the place of what they add up to.
+    """Return seconds by name, averaged over the threads that counted any; `whole` is the offset of their total.
 
-    Empty where nobody counted.
+    Empty if no thread counted.
     """
     found = [_seconds(row.tolist(), counts, whole) for row in rows if row[WHOLE:].any()]
     return {name: sum(one[name] for one in found) / len(found) for name in found[0]} if found else {}
 
 
 def clear(rows: Iterable[NDArray[np.int64]]) -> None:
-    """Let the rows begin anew."""
+    """Reset the rows to zero."""
     for row in rows:
         row[:] = 0
 
@@ -106,9 +106,9 @@ def _seconds(row: list[int], counts: Sequence[Count], whole: int) -> dict[str, f
 
 
 class Meter:
-    """Seconds of training whose counters were not read yet; `fold(seconds)` reads them and adds them to the phases.
+    """Training time whose counters have not been read yet; `fold(seconds)` reads them and adds them to the phases.
 
-    As long as the phases have not what is `watched`, it does so at once: they are known from the first iteration on.
+    Until the phases contain `watched`, they are read at once, so that phases are available from the first iteration on.
     """
 
     def __init__(self, phases: Mapping[str, float], watched: str, fold: Callable[[float], None]) -> None:
@@ -116,13 +116,13 @@ class Meter:
         self._pending, self._counting = 0.0, COUNTING
 
     def add(self, seconds: float) -> None:
-        """Take in seconds that were just spent."""
+        """Add the seconds just spent."""
         self._pending += seconds
         if self._pending >= PATIENCE or self._watched not in self._phases:
             self.fold()
 
     def fold(self) -> None:
-        """Bring the phases up to date."""
+        """Update the phases."""
         if self._counting and self._pending > 0:
             self._fold(self._pending)
         self._pending = 0.0

@@ -1,4 +1,4 @@
-"""What is said when compiled code crashes: a handler of signals in machine code, since Python cannot run any more."""
+"""Crash messages for compiled code: a signal handler in machine code, since Python cannot run after a crash."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from numba.core.registry import cpu_target
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")
 STDERR = 2
 _SIZE = 256  # bytes, more than any system's `struct sigaction` has
-_BEFORE = ctypes.create_string_buffer(_SIZE * 128)  # what was done about each signal until now
+_BEFORE = ctypes.create_string_buffer(_SIZE * 128)  # the previous action for each signal
 _TEXT = ctypes.create_string_buffer(1024)
 
 
 @contextmanager
 def said_on_crash(text: str) -> Iterator[None]:
-    """While this lasts, a crash of the process says so much on stderr, and then takes its way as before."""
+    """Write `text` to stderr if the process crashes in this context, then proceed with the previous signal action."""
     if os.name != "posix":
         yield
         return
@@ -41,7 +41,7 @@ def said_on_crash(text: str) -> Iterator[None]:
 
 
 def _module() -> ir.Module:
-    """`velocirl_crash(number)`: say it, let the signal mean again what it did, and raise it anew."""
+    """Build `velocirl_crash(number)`: write the text, restore the signal's previous action and raise it again."""
     module, word, pointer, number = ir.Module(), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(32)
 
     def imported(name: str, result: Any, *arguments: Any) -> ir.Function:

@@ -1,7 +1,7 @@
-"""How Python calls a unit: as a built-in function, whose machine code is written here.
+"""Trampoline from Python to a unit: a built-in function whose machine code is generated here.
 
-By ctypes a call takes 1.2 us, where a whole step of 64 copies takes 7; this takes a tenth of that. The GIL is free
-while the unit runs.
+A ctypes call takes 1.2 µs, where a whole step of 64 environments takes 7; this takes a tenth of that. The GIL is
+released while the unit runs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class _Method(ctypes.Structure):
 
 
 class _Exception(ctypes.Structure):
-    """How numba tells of an exception: where it lies, pickled by the compiler, and how long it is."""
+    """Numba's report of an exception: address and length of its pickle, made by the compiler."""
 
     _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_int32))
 
 
 def raise_what_was_told(address: int) -> None:
-    """Raise the exception of a unit."""
+    """Raise the exception that a unit reported."""
     found = _Exception.from_address(address)
     data = ctypes.string_at(found.data or 0, found.size)
     kind, arguments, _ = serialize._numba_unpickle(found.data, data, data)
@@ -45,9 +45,9 @@ def raise_what_was_told(address: int) -> None:
 
 
 def entry_module() -> ir.Module:
-    """`velocirl_enter(self, arguments, count)` for four whole numbers: frame, first, stop and place.
+    """Build `velocirl_enter(self, arguments, count)` for four integers: frame, first, stop and place.
 
-    Where the unit's status is above 0, it has raised something, and `self` is called with where that lies.
+    If the unit's status is above 0, it has raised an exception; `self` is then called with the exception's address.
     """
     module, word, pointer, status = ir.Module(), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(32)
 
@@ -85,7 +85,7 @@ def entry_module() -> ir.Module:
 
 
 def add_code(module: ir.Module, name: str) -> int:
-    """Compile what was written by hand, and give the address of a function of it."""
+    """Compile a module of LLVM code, and return the address of one of its functions."""
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
     engine, machine = codegen._engine._ee, codegen._tm
     code = machine.emit_object(llvm.parse_assembly(str(module)))
@@ -96,11 +96,11 @@ def add_code(module: ir.Module, name: str) -> int:
 
 @cache
 def unit_entry() -> Callable[[int, int, int, int], int]:
-    """`enter(frame, first, stop, place)`: call the unit whose frame lies there, and give what it gives."""
+    """Return `enter(frame, first, stop, place)`, which calls the unit of a frame, given by address."""
     _METHOD.code = add_code(entry_module(), "velocirl_enter")
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(_METHOD), raise_what_was_told, None)
 
 
-_METHOD = _Method(b"enter", None, FASTCALL, None)  # has to stay where it is as long as the function
+_METHOD = _Method(b"enter", None, FASTCALL, None)  # must exist as long as the function

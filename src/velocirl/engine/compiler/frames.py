@@ -1,8 +1,8 @@
-"""Frames: the arguments of a compiled function as words of memory, laid out as numba lays its values out.
+"""Argument frames: a compiled function's arguments as words of memory, in numba's layout.
 
-A function that is called by address takes where its arguments lie instead of the arguments themselves, so that one
-driver can call functions of any kind. An array is seven or more words (its memory, its shape, its strides), a tuple its
-members one after the other, a record the address of its row.
+A function called by address takes the address of its arguments instead of the arguments, so that one driver can call
+functions of any type. An array is seven or more words (its memory, shape and strides), a tuple its members in sequence,
+a record the address of its row.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 
 class Frame:
-    """Arguments in memory, and what keeps that memory alive.
+    """Arguments in memory, and references that keep that memory alive.
 
-    Before them lies the address of the code that is called with them.
+    The word before them is the address of the code to call with them.
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
@@ -31,16 +31,16 @@ class Frame:
         self.address = int(self._words.ctypes.data) + 8
 
     def enter(self, code: int) -> None:
-        """Say which code is called with these arguments."""
+        """Set the code that is called with these arguments."""
         self._words[0] = code
 
     def redirect(self, array: NDArray[Any], into: NDArray[Any]) -> None:
-        """Let the code find another array of the same kind, which its owner keeps, where it found this one."""
+        """Replace an array's address in the frame by another array of the same type, which the caller keeps alive."""
         self._words[self._words == array.ctypes.data] = into.ctypes.data
 
 
 def words_of(value: Any) -> list[int]:
-    """The words of a value: an array, a record, a whole number, a double, or a tuple of those."""
+    """Return the words of a value: an array, a record, an integer, a double, or a tuple of those."""
     if isinstance(value, np.ndarray):
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
     if hasattr(value, "__cuda_array_interface__"):
@@ -61,7 +61,7 @@ def _words_on_device(value: Any) -> list[int]:
 
 
 def type_of(value: Any) -> Any:
-    """The type of arguments, for which a function is compiled."""
+    """Return the type of arguments, for which a function is compiled."""
     if isinstance(value, tuple):
         return types.BaseTuple.from_types([type_of(one) for one in value], type(value))
     if hasattr(value, "__cuda_array_interface__"):
@@ -72,18 +72,18 @@ def type_of(value: Any) -> Any:
 
 
 def dtype_of(array: Any) -> np.dtype[Any]:
-    """The type of the elements of an array of a GPU."""
+    """Return the element type of a GPU array."""
     dtype = array.dtype
     return dtype if isinstance(dtype, np.dtype) else np.dtype(array.__cuda_array_interface__["typestr"])
 
 
 def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The strides of an array whose elements lie one after the other."""
+    """Return the strides of a contiguous array."""
     return tuple(int(itemsize * np.prod(shape[k + 1 :])) for k in range(len(shape)))
 
 
 def reader(kind: Any, intrinsic: Any = intrinsic) -> Any:
-    """`read(address)`: the tuple of this type that lies there; for the compiler whose `intrinsic` it is."""
+    """Return `read(address)`, which loads the tuple of this type at an address; compiled with `intrinsic`."""
 
     @intrinsic
     def read(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
@@ -96,11 +96,11 @@ def reader(kind: Any, intrinsic: Any = intrinsic) -> Any:
     return read
 
 
-# On a GPU every word of a frame is fetched anew by every launch, so that only those are sent that cannot be derived.
+# On a GPU every launch fetches every word of a frame, so only words that cannot be derived are sent.
 
 
 def packed_words_of(value: Any) -> list[int]:
-    """The words of a value without those that follow from others: of an array its address, shape, and other strides."""
+    """Return the words of a value without derivable ones: for an array its address, shape, and any non-C strides."""
     if isinstance(value, tuple):
         return [word for member in value for word in packed_words_of(member)]
     if not hasattr(value, "shape") or not hasattr(value, "dtype") or isinstance(value, np.generic):
@@ -110,7 +110,7 @@ def packed_words_of(value: Any) -> list[int]:
 
 
 def packed_reader(kind: Any, intrinsic: Any, populate_array: Any) -> Any:
-    """`read(address)`: the tuple of this type whose words lie there packed, for the compiler that has these two."""
+    """Return `read(address)`, which loads the tuple of this type from packed words, for a compiler's functions."""
 
     @intrinsic
     def read(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
@@ -124,7 +124,7 @@ def packed_reader(kind: Any, intrinsic: Any, populate_array: Any) -> Any:
 
 
 def _unpack(context: Any, builder: Any, kind: Any, words: Any, place: int, populate_array: Any) -> tuple[Any, int]:
-    """The value of a type whose words begin at a place, and the place after them."""
+    """Return the value of a type whose words begin at index `place`, and the index after them."""
 
     def word(number: int) -> Any:
         return builder.load(builder.gep(words, [ir.Constant(ir.IntType(32), number)]))

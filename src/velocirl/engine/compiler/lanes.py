@@ -1,9 +1,9 @@
-"""Lanes: rows taken through a scalar function side by side, so that the compiler makes vector instructions of it.
+"""Lanes: rows processed side by side by a scalar function, so that the compiler generates vector instructions.
 
-The rows of a strip are first turned into columns (each number of all rows next to each other), the function runs over
-those, and what it wrote is turned back. Rows may lie anywhere; the function is the same. Every record that it sees is a
-copy in registers: a loop that reads fields inside branches, or writes them, could not be vectorised. Sums are formed in
-each lane and added up at the end, in the order of the lanes.
+The rows of a strip are first transposed to columns (each number of all rows contiguous). The function runs on those,
+and its results are transposed back. Rows may be anywhere in memory; the function is the same. Every record that it
+receives is a copy in registers: a loop that reads fields inside branches, or writes them, could not be vectorized. Sums
+are formed in each lane and added up at the end, in the order of the lanes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from velocirl.engine.compiler.columns import (
 )
 
 LANES = 32  # rows of a strip: a whole number of vectors on any processor
-LINE = 64  # bytes, at a multiple of which the lanes of a number begin
+LINE = 64  # bytes: alignment of the lanes of each number
 BYTE, WORD = ir.IntType(8), ir.IntType(64)
 
 
 def lane_loop(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]:
-    """`run(columns, first, stop, place)`: a scalar function of rows, for all rows of a range; of columns `in_lanes`.
+    """Make `run(columns, first, stop, place)`: a scalar function over a range of rows, with columns from `in_lanes`.
 
-    A function that has a `head` takes it first.
+    A `head` is passed as the function's first argument.
     """
 
     def call_with_head(*rows):
@@ -66,10 +66,10 @@ def lane_loop(function: Callable[..., Any], head: Any = None) -> Callable[..., A
 
 
 def in_lanes(function: Callable[..., Any], columns: Sequence[Any], fixed: Sequence[str] = ()) -> tuple[Any, ...] | None:
-    """The columns of a function as `lane_loop` takes them, all of records; nothing where rows have too many numbers.
+    """Return a function's columns for `lane_loop`, all of records, or None if rows have too many numbers.
 
-    Of records with names, the function sees the fields that it names. What is read-only is not written back; so are
-    records of which it writes no field. Fields of several numbers count as written, other than the `fixed` ones.
+    Records with names keep only the fields that the function names. Read-only columns are not written back, nor are
+    records of which it writes no field. Fields of several numbers count as written, except the `fixed` ones.
     """
     written = names_written(function)
     named = names_reached(function) | written
@@ -92,7 +92,7 @@ class _Number(NamedTuple):
 
     kind: Any
     offset: int  # in the record, in bytes,
-    lanes: int  # and of its first lane in the room for all of them
+    lanes: int  # and of its first lane in the buffer of all lanes
 
     @property
     def size(self) -> int:
@@ -100,82 +100,82 @@ class _Number(NamedTuple):
 
 
 class _Column:
-    """What is known of a column of records when code is generated for it."""
+    """Properties of a column of records for code generation."""
 
     def __init__(self, kind: Any) -> None:
         self.array, self.word = kind_of(kind)
         self.record = self.array.dtype
         self.turned = self.word not in (Shared, Summed)
         self.numbers: list[_Number] = []
-        self.size = 0  # of the room for its lanes, in bytes
+        self.size = 0  # of its lanes' buffer, in bytes
         for name, field in self.record.fields.items():
             kind = self.record.typeof(name)
             inner, count = (kind.dtype, kind.nitems) if isinstance(kind, types.NestedArray) else (kind, 1)
             size = inner.bitwidth // 8
-            self.stride = -(-LANES * size // LINE) * LINE  # from a number to the next, where all are of one kind
+            self.stride = -(-LANES * size // LINE) * LINE  # from a number to the next, if all have the same type
             for k in range(count):
                 self.numbers.append(_Number(inner, field.offset + k * size, self.size))
                 self.size += self.stride
         only = only_numbers(self.record)
-        self.row = self.record if only is None else types.Array(only.dtype, 1, "A")  # what the function sees
-        self.copied = only is None  # whether it sees a record, of which each lane makes a copy
+        self.row = self.record if only is None else types.Array(only.dtype, 1, "A")  # the function's view
+        self.copied = only is None  # whether the function receives a record, copied for each lane
 
 
 class _Code:
-    """Generates the code that moves numbers."""
+    """Code generator for moving numbers."""
 
     def __init__(self, context: Any, builder: Any) -> None:
         self.context, self.builder = context, builder
 
     def at(self, pointer: Any, offset: int, lane: Any = None, size: int = 0) -> Any:
-        """So many bytes on, and so many numbers of a size."""
+        """Return the address `offset` bytes after a pointer, plus `lane` numbers of `size` bytes."""
         place = self.builder.gep(self.builder.bitcast(pointer, BYTE.as_pointer()), [WORD(offset)])
         return place if lane is None else self.builder.gep(place, [self.builder.mul(lane, WORD(size))])
 
     def load(self, kind: Any, place: Any) -> Any:
-        """The number that lies there."""
+        """Load the number at an address."""
         found = self.builder.load(self.builder.bitcast(place, self.context.get_data_type(kind).as_pointer()))
         found.align = kind.bitwidth // 8
         return found
 
     def store(self, kind: Any, number: Any, place: Any) -> None:
-        """Let a number lie there."""
+        """Store a number at an address."""
         pointer = self.builder.bitcast(place, self.context.get_data_type(kind).as_pointer())
         self.builder.store(number, pointer).align = kind.bitwidth // 8
 
     def move(self, one: _Number, lanes: Any, lane: Any, record: Any, *, back: bool = False) -> None:
-        """A number from a record to its lane, or back."""
+        """Copy a number from a record to its lane, or back."""
         places = self.at(lanes, one.lanes, lane, one.size), self.at(record, one.offset)
         into, source = reversed(places) if back else places
         self.store(one.kind, self.load(one.kind, source), into)
 
     def record(self, column: _Column) -> Any:
-        """Room for a record, which the compiler will keep in registers."""
+        """Allocate a record, which the compiler keeps in registers."""
         room = cgutils.alloca_once(self.builder, ir.ArrayType(BYTE, max(column.record.size, 1)))
         room.align = 16
         return self.builder.bitcast(room, self.context.get_value_type(column.record))
 
     def first_row(self, column: _Column, value: Any) -> Any:
-        """Where the rows of a column begin."""
+        """Return the address of a column's first row."""
         return self.context.make_array(column.array)(self.context, self.builder, self.member(value, 0)).data
 
     def row(self, column: _Column, row: Any) -> Any:
-        """Where a row lies, of which only the array of its numbers may be known."""
+        """Return the address of a row, given as a record or as the array of its numbers."""
         if column.copied:
             return row
         return self.context.make_array(types.Array(column.row.dtype, 1, "C"))(self.context, self.builder, row).data
 
     def member(self, value: Any, k: int) -> Any:
-        """A member of a tuple."""
+        """Return a member of a tuple."""
         return self.builder.extract_value(value, k)
 
     def one_by_one(self) -> None:
-        """Keep a loop from being vectorised, which for moves to and from scattered places costs more than it saves."""
+        """Prevent vectorization of a loop; for moves to and from scattered addresses it costs more than it saves."""
         self.builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], side_effect=True)
 
 
 def _generated(result: Callable[[list[_Column]], Any]) -> Callable[[Callable[..., Any]], Any]:
-    """The intrinsic of (columns, ...) whose code a function of (code, columns, ...) generates."""
+    """Make the intrinsic of (columns, ...) whose code the decorated function of (code, columns, ...) generates."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         def made(typing_context: Any, columns: Any, *more: Any) -> Any:  # noqa: ARG001
@@ -199,7 +199,7 @@ def _generated(result: Callable[[list[_Column]], Any]) -> Callable[[Callable[...
 
 @_generated(lambda columns: types.Tuple([types.voidptr if one.word is not Shared else one.record for one in columns]))
 def make_lanes(code: _Code, columns: list[_Column], given: Any) -> list[Any]:
-    """Room for the lanes of each column; a row that is for all is there once."""
+    """Allocate the lanes of each column; a row shared by all is stored once."""
     made = []
     for k, column in enumerate(columns):
         if column.word is Shared:
@@ -227,7 +227,7 @@ def turn_in(code: _Code, columns: list[_Column], given: Any, lanes: Any, rows: A
 
 @_generated(lambda columns: types.Tuple([one.row for one in columns]))
 def enter_lane(code: _Code, columns: list[_Column], given: Any, lanes: Any, lane: Any) -> list[Any]:  # noqa: ARG001
-    """The rows of a lane, as the function sees them."""
+    """Return the rows of a lane, as the function receives them."""
     made = []
     for k, column in enumerate(columns):
         room = code.member(lanes, k)
@@ -248,7 +248,7 @@ def enter_lane(code: _Code, columns: list[_Column], given: Any, lanes: Any, lane
 
 @_generated(lambda _: types.void)
 def leave_lane(code: _Code, columns: list[_Column], given: Any, lanes: Any, rows: Any, lane: Any) -> None:  # noqa: ARG001
-    """Write what the function has made of its copies into their lane."""
+    """Write the function's copies back into their lane."""
     for k, column in enumerate(columns):
         if column.copied and column.array.mutable and column.word is not Shared:
             for one in column.numbers:
@@ -257,7 +257,7 @@ def leave_lane(code: _Code, columns: list[_Column], given: Any, lanes: Any, rows
 
 @_generated(lambda _: types.void)
 def turn_back(code: _Code, columns: list[_Column], given: Any, lanes: Any, rows: Any, lane: Any) -> None:  # noqa: ARG001
-    """Write what stands in a lane back into its rows."""
+    """Write a lane back into its rows."""
     code.one_by_one()
     for k, column in enumerate(columns):
         for one in column.numbers if column.turned and column.array.mutable else ():
@@ -266,7 +266,7 @@ def turn_back(code: _Code, columns: list[_Column], given: Any, lanes: Any, rows:
 
 @_generated(lambda _: types.void)
 def add_up(code: _Code, columns: list[_Column], given: Any, lanes: Any) -> None:
-    """Add the sums of all lanes to those of the column."""
+    """Add the sums of all lanes to the column's sums."""
     builder = code.builder
     for k, column in enumerate(columns):
         if column.word is not Summed:

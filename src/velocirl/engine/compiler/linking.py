@@ -1,8 +1,8 @@
-"""Machine code only for what is called from Python.
+"""Deferred linking: machine code only for functions that Python calls.
 
-Numba optimises every function fully and makes machine code of it, and once more of each function that calls it. Ours
-are small and called only by each other, up to one loop; so a function without a wrapper for Python stays as it is until
-it is part of that loop, and the loop is optimised once, as a whole. That halves the work of LLVM.
+Numba optimizes every function fully and makes machine code of it, and again in each function that calls it. Our
+functions are small and called only by each other, up to one loop. A function without a Python wrapper is therefore left
+unoptimized until it is part of that loop, which is optimized once, as a whole. That halves the work of LLVM.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numba.core.runtime.context import NRTContext
 
 from velocirl.engine.compiler.arithmetic.vectors import widen
 
-_WRAPPER = "_ZN7cpython"  # how the names of wrappers for Python begin
+_WRAPPER = "_ZN7cpython"  # prefix of the names of Python wrappers
 
 
 class _Ingredient(JITCodeLibrary):
-    """A compiled function; without a wrapper for Python it is only linked into others."""
+    """Compiled function that is only linked into others, unless it has a Python wrapper."""
 
     @property
     def _called_from_python(self) -> bool:
@@ -34,7 +34,7 @@ class _Ingredient(JITCodeLibrary):
         super().add_ir_module(ir_module)
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        """As numba does, but with the same passes for all, and none for those that are only named."""
+        """Optimize as numba does, but with the same passes for all functions, and none for mere declarations."""
         ll_module.data_layout = self._codegen._data_layout
         passes, builder = self._codegen._function_pass_manager()
         for function in ll_module.functions:
@@ -59,7 +59,7 @@ class _Ingredient(JITCodeLibrary):
 
 @contextmanager
 def linked_once(codegen: Any) -> Iterator[None]:
-    """While this lasts, what numba compiles is optimised and made executable only where Python calls it."""
+    """Optimize and make executable only what Python calls, in this context."""
     set_env = codegen.set_env
 
     def set_env_if_executable(name: str, env: Any) -> None:
@@ -75,9 +75,9 @@ def linked_once(codegen: Any) -> Iterator[None]:
 
 @contextmanager
 def arguments_uncounted() -> Iterator[None]:
-    """While this lasts references to our own named tuples are not counted: their arrays are Python's.
+    """Skip reference counting for this library's named tuples in this context: Python holds their arrays.
 
-    A fleet has twenty of them. Counting each wherever the fleet is handed on took a twentieth of the time of compiling.
+    A fleet has about twenty arrays. Counting each whenever the fleet is passed on took 1/20 of the compile time.
     """
     context: Any = NRTContext
     before = context.get_meminfos
@@ -96,7 +96,7 @@ def arguments_uncounted() -> Iterator[None]:
 
 @contextmanager
 def untimed() -> Iterator[None]:
-    """While this lasts numba does not time itself: every function under way would note each call of LLVM."""
+    """Turn off numba's own timing in this context: every active function would record each call of LLVM."""
     before: Any = event.start_event, event.end_event
     event.start_event = event.end_event = lambda *_, **__: None
     try:

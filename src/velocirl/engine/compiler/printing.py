@@ -1,8 +1,8 @@
-"""What compiled functions may ask of the interpreter: to print numbers and text. All else is refused while compiling.
+"""Interpreter access of compiled functions: printing of numbers and text; everything else is a compile error.
 
-Numba boxes what is printed with the help of an object that it makes for each function and that units, which are called
-by address, do not have. Its code then returns in the middle, and takes the GIL with it: nobody gets it again. Numbers
-and text need no such object, so they are printed without it; whatever does need it has no compiled form here.
+Numba boxes printed values with an object that it makes for each function. Units, which are called by address, lack this
+object. Numba's code then returns early without releasing the GIL, which is lost for good. Numbers and text are printed
+without such an object; anything that needs one has no compiled form here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core.cpu import CPUContext
 from numba.core.errors import NumbaError
 from numba.extending import lower_builtin
 
-NEEDS_INTERPRETER = "this needs the interpreter"  # by which `diagnosis` knows the error
+NEEDS_INTERPRETER = "this needs the interpreter"  # by which `diagnosis` recognizes the error
 
 
 def _print_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -35,9 +35,9 @@ def _print_item(context: Any, builder: Any, signature: Any, arguments: Any) -> A
 
 @lower_builtin("print_item", types.StringLiteral)
 def _print_literal(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-    """Print a text as it stands in the source. Numba would run Python for it, where the GIL may change hands.
+    """Print a literal text without running Python code.
 
-    So two threads would write into each other's lines.
+    Numba would run Python for it, where the GIL may change hands: two threads would write into each other's lines.
     """
     python = context.get_python_api(builder)
     text = context.insert_const_string(builder.module, signature.args[0].literal_value)
@@ -51,7 +51,7 @@ for _kind in (*types.number_domain, types.boolean, types.unicode_type):
 
 @contextmanager
 def no_interpreter() -> Iterator[None]:
-    """While this lasts, compiling what needs more of the interpreter raises, at the line that needs it."""
+    """Raise at the responsible line, in this context, if compiled code needs more of the interpreter."""
     context: Any = CPUContext
     before = context.get_env_manager
 

@@ -1,4 +1,4 @@
-"""Units that are Python: what compiled drivers call by address, in the middle of a loop, to reach the outside world."""
+"""Python functions as units, which compiled drivers call by address inside a loop to reach the outside world."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SIGNATURE = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
 
 
 class PythonUnit:
-    """`function(first, stop, place)` as a unit. It gives 0, or 1 where the function raised; see `raise_fault`.
+    """Python `function(first, stop, place)` as a unit, which returns 0, or 1 if the function raised; see `raise_fault`.
 
-    A call takes some two microseconds more than the function, and the GIL. A signal's handler may raise before Python
-    comes to the function's first line; nobody can catch that, and all that is known then is that the call did not end.
+    A call costs about 2 µs more than the function, and needs the GIL. A signal handler may raise before the function's
+    first line. Nothing can catch that exception; only the unfinished call is known afterwards.
     """
 
     def __init__(self, function: Callable[[int, int, int], Any]) -> None:
         self._function = function
         self._called = _SIGNATURE(self._call)
-        self._begun = np.zeros(1, np.int64)  # 1 while a call has not ended well
+        self._begun = np.zeros(1, np.int64)  # 1 while a call has not completed
         address = ctypes.cast(self._called, ctypes.c_void_p).value
         assert address is not None  # noqa: S101 - a function that was just made
         self._frame = Frame((address, int(self._begun.ctypes.data)))
@@ -35,7 +35,7 @@ class PythonUnit:
         self._fault: BaseException | None = None
 
     def raise_fault(self) -> None:
-        """Raise what the function raised, now that no compiled code is in between."""
+        """Raise the function's exception, outside of compiled code."""
         fault, self._fault = self._fault, None
         begun, self._begun[0] = self._begun[0], 0
         if begun:
@@ -50,9 +50,9 @@ class PythonUnit:
 
 
 def calling_module() -> ir.Module:
-    """`velocirl_call_python`, a unit as `units` declares them: where the result goes, where an exception would, words.
+    """Build `velocirl_call_python`, a unit as declared in `units`: result address, exception address, words.
 
-    Its frame has the address of the function and of the mark that it has not ended well, which is the result.
+    Its frame holds the addresses of the function and of the flag of an incomplete call, which is the result.
     """
     module, word, pointer = ir.Module(), ir.IntType(64), ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.IntType(32), (word.as_pointer(), pointer.as_pointer(), word, word, word, word))

@@ -1,8 +1,8 @@
-"""How the loops over copies reach a copy's data, so that the compiler can vectorise them.
+"""Access to an environment's data in loops over environments, in forms that the compiler can vectorize.
 
-A loop whose body reads a field inside a branch, or writes one, cannot be vectorised; one that works on a local copy in
-registers can. Neither can a loop over rows whose width is known only at run time; rows that are fields of a record have
-it in their type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
+A loop whose body reads a field inside a branch, or writes one, cannot be vectorized; one that works on a local copy in
+registers can. Nor can a loop over rows whose width is known only at run time. Rows that are fields of a record have
+their width in the type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
 """
 
 import operator
@@ -17,50 +17,51 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-LARGEST = 256  # bytes of a record that is worth a copy in registers; a larger one is used where it lies
+LARGEST = 256  # bytes of the largest record copied to registers; larger ones are used in place
 
 
 def load(record):
-    """A copy's record, for use until `store`."""
+    """Return an environment's record, for use until `store`."""
     return record
 
 
 def store(record, held):
-    """Write back what `load` gave."""
+    """Write back a record from `load`."""
 
 
 def row(array, i):
-    """Row i of an array with a row for each copy."""
+    """Return row i of an array with one row per environment."""
     return array[i]
 
 
 def shaped(array, shape):  # noqa: ARG001
-    """The same row, of which the compiler now knows the shape: on the CPU it does so anyway, see `as_rows`.
+    """Return the same row with a shape known to the compiler; on the CPU the type has it already, see `as_rows`.
 
-    Places in a row are then constants. A GPU would compute them all before a loop, and hold them in its registers.
+    Offsets in a row are then constants. Otherwise a GPU would compute all offsets before a loop, and hold them in its
+    registers.
     """
     return array
 
 
 def mailbox_read(mailbox, place):
-    """What another thread wrote last into a place of a mailbox."""
+    """Return the value that another thread last wrote into a slot of a mailbox."""
     return mailbox[place]
 
 
 def mailbox_write(mailbox, place, value):
-    """Write into a place of a mailbox so that other threads see it, and all that was written before."""
+    """Write into a slot of a mailbox, visible to other threads together with all earlier writes."""
     mailbox[place] = value
 
 
 def fetch_add(array, place, value):
-    """Add to a whole number that other threads add to as well; what it was before."""
+    """Add to an integer atomically; returns its previous value."""
     before = array[place]
     array[place] = before + value
     return before
 
 
 def exchange_if(array, place, expected, value):
-    """Write a whole number where the expected one stands, unless another thread was faster; what stood there."""
+    """Compare and exchange: write an integer atomically if it has the expected value; returns the previous value."""
     before = array[place]
     if before == expected:
         array[place] = value
@@ -68,20 +69,20 @@ def exchange_if(array, place, expected, value):
 
 
 def lowest_bit(word):
-    """The number of the lowest bit that is set in a word of 64, of which one must be."""
+    """Return the index of the lowest set bit in a nonzero 64-bit word."""
     return (int(word) & -int(word)).bit_length() - 1
 
 
 def fetch_ahead(array, place):
-    """Tell the processor that an element is needed soon, so that it comes from memory meanwhile."""
+    """Prefetch an element that is needed soon."""
 
 
 def relax():
-    """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
+    """Tell the processor that this thread only waits, so that its core's other hyperthread runs at full speed."""
 
 
 def doze(microseconds):
-    """Sleep; for some 60 microseconds at least."""
+    """Sleep for a number of microseconds; in effect at least about 60."""
 
 
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
@@ -197,12 +198,12 @@ def doze_compiled(typing_context: Any, microseconds: Any) -> Any:  # noqa: ARG00
 
 
 def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
-    """`shaped` for the compiler that has these two."""
+    """Return `shaped`, compiled with these two functions of a compiler."""
 
     @intrinsic
     def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-            if array.layout != "C":  # of copies that lie side by side, the numbers of a row are far apart
+            if array.layout != "C":  # strided rows: elements of environments stored side by side
                 return arguments[0]
             given = context.make_array(array)(context, builder, arguments[0])
             sizes = cgutils.unpack_tuple(builder, arguments[1], array.ndim)
@@ -222,7 +223,7 @@ def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
 
 @intrinsic
 def row_compiled(typing_context: Any, array: Any, i: Any) -> Any:
-    """Row i of an array that `as_rows` gave: `array[i].row`."""
+    """Return row i of an array from `as_rows`: `array[i].row`."""
     if not isinstance(array, types.Array):
         return None
     get = typing_context.resolve_function_type(operator.getitem, (array, i), {})
@@ -239,12 +240,12 @@ def row_compiled(typing_context: Any, array: Any, i: Any) -> Any:
 
 @intrinsic
 def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
-    """The same row."""
+    """Return the same row."""
     return array(array, shape), lambda context, builder, signature, arguments: arguments[0]  # noqa: ARG005
 
 
 def as_rows(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory as an array of records with one field, the row, so that its shape is part of the type."""
+    """View an array as records with one field, the row, so that the row's shape is part of the type."""
     dtype = np.dtype([("row", array.dtype, array.shape[1:])])
     return array.view(np.uint8).reshape(len(array), -1).view(dtype)[:, 0]
 

@@ -1,7 +1,7 @@
-"""From plain Python functions to functions that a compiler takes: each one, and every one it calls, in a new guise.
+"""Translation of plain Python functions, and all functions they call, into forms that a compiler accepts.
 
-The source stays as it is. Constants go to the precision of the environment, helpers and modules are replaced by
-compiled ones wherever a function refers to them, in globals, closures, defaults and attributes of modules alike.
+The source stays unchanged. Constants are converted to the environment's precision. Helpers and modules are replaced by
+compiled ones wherever a function refers to them: in globals, closures, defaults and attributes of modules.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ MOST_SHARED = 4096  # functions that stay compiled in memory
 
 
 class Shared:
-    """Functions that this process has compiled before, by content, for all translators that are made alike.
+    """Functions compiled by this process, keyed by content, shared by all translators of the same kind.
 
-    Many units call the same helpers, and typing these anew for each takes longer than all else.
+    Many units call the same helpers, and typing these again for each unit takes longer than everything else.
     """
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[str, Any] = OrderedDict()
 
     def find(self, key: str) -> Any:
-        """What was compiled, or None."""
+        """Return the compiled function, or None."""
         if key in self._compiled:
             self._compiled.move_to_end(key)
         return self._compiled.get(key)
 
     def keep(self, key: str, compiled: Any) -> None:
-        """Remember it until there are too many that were used later."""
+        """Store a compiled function; beyond the maximum, the least recently used one is removed."""
         self._compiled[key] = compiled
         if len(self._compiled) > MOST_SHARED:
             self._compiled.popitem(last=False)
 
 
 class Translator:
-    """Translates the functions of one environment for one target, each once."""
+    """Translator of the functions of one environment for one target, each once."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class Translator:
     ) -> None:
         self.name = name  # of the environment, for messages
         self.double = double
-        self.manner = manner  # what distinguishes its results from those of another translator, for the cache
+        self.manner = manner  # distinguishes its results from another translator's in the cache
         self._compiled = compiled  # the target's decorator for scalar functions
         self.known = dict(substitutes)  # the compiled forms of functions
         self._shared = shared
-        self._adopted: set[Any] = set()  # what only this translator knows in this form, and nobody else may share
+        self._adopted: set[Any] = set()  # forms that only this translator has, and that are not shared
         self._namespaces: dict[Any, ModuleType] = {}
         self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
 
     def substitute(self, called: Any, function: FunctionType) -> None:
-        """Let a compiled function that calls `called` call the compiled form of `function` instead."""
+        """Replace calls of `called` in compiled functions by the compiled form of `function`."""
         self.known[called] = self.scalar(function)
 
     def adopt(self, function: Any, compiled: Any) -> None:
-        """Let a compiled function that calls `function` call this compiled form of it."""
+        """Replace calls of `function` in compiled functions by this compiled form."""
         self.known[function] = compiled
         self._adopted.add(function)
 
     def scalar(self, function: FunctionType) -> Any:
-        """The compiled form of a scalar function."""
+        """Return the compiled form of a scalar function."""
         if function in self.known:
             return self.known[function]
         shared, key = self._shared_by(function)
@@ -92,14 +92,14 @@ class Translator:
         return compiled
 
     def _shared_by(self, function: FunctionType) -> tuple[Shared, str]:
-        """With whom a function is shared and under what; with nobody where it may call what was adopted here."""
+        """Return the shared store and key of a function; an empty store if it may call adopted functions."""
         if self._shared is None or not self._adopted.isdisjoint(functions_reached(function)):
             return Shared(), ""
-        code = function.__code__  # the place, since messages name it
+        code = function.__code__  # the location, since messages name it
         return self._shared, f"{fingerprint(function)} {code.co_filename}:{code.co_firstlineno}"
 
     def loop(self, function: FunctionType) -> FunctionType:
-        """A function that calls compiled functions, itself still to be compiled by the target."""
+        """Return a function that calls compiled functions, and is itself still to be compiled by the target."""
         namespace: dict[str, Any] = {}
         shell = self._shell(function, namespace)
         self._fill(namespace, function)
@@ -129,7 +129,7 @@ class Translator:
             namespace[name] = self._value(value, used)
 
     def _value(self, value: Any, used: set[str]) -> Any:
-        """A constant or callable that a function refers to, as the compiled function should see it."""
+        """Return a constant or callable in the form that the compiled function refers to."""
         if isinstance(value, FieldType):
             return value.scalar
         if callable(value) and value in self.known:
@@ -143,7 +143,7 @@ class Translator:
         return value if self.double else single(value)
 
     def _namespace(self, value: Any) -> ModuleType:
-        """A named tuple of functions and constants as compilers take it: a module of them."""
+        """Return a named tuple of functions and constants as a module, which compilers accept."""
         if value not in self._namespaces:
             twin = self._namespaces[value] = ModuleType(type(value).__name__)
             for name, one in zip(value._fields, value, strict=True):
@@ -151,7 +151,7 @@ class Translator:
         return self._namespaces[value]
 
     def _module(self, module: ModuleType, used: set[str]) -> ModuleType:
-        """A module with what the function may use of it translated too: `random.uniform`, `math.pi`."""
+        """Return a module with the attributes that the function may use translated: `random.uniform`, `math.pi`."""
         if module in self._open:
             return module
         self._open.append(module)
@@ -166,7 +166,7 @@ class Translator:
 
 
 def _draws_from_elsewhere(value: Any, code: CodeType, name: str) -> bool:
-    """Whether a global is Python's or NumPy's random module, or a function of one."""
+    """Return whether a global is Python's or NumPy's random module, or a function of one."""
     if value is np:
         return "random" in attributes_used(code, name)
     if isinstance(value, ModuleType):

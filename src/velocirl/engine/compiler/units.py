@@ -1,8 +1,8 @@
-"""Units: what is compiled is small, cached by its own content and called by address, so that nothing is compiled twice.
+"""Compilation units: small functions, cached by content and called by address, so that nothing is compiled twice.
 
-Every unit has the same signature, `unit(frame, first, stop, place) -> number`: where its arguments lie (see `frames`),
-the range of indices that it goes through, and one more number. So a compiled driver can call any of them, and Python
-too. A unit that lies in the cache is only linked: the compiler looks neither at its types nor at its source again.
+Every unit has the same signature, `unit(frame, first, stop, place) -> number`. Its arguments are the address of its
+frame (see `frames`), a range of indices, and one more number. Compiled drivers and Python can therefore call any unit.
+A cached unit is only linked: the compiler processes neither its types nor its source again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from velocirl.engine.errors import debugging
 from velocirl.engine.targets.cores import available_cores
 
 WORDS = (types.int64,) * 4  # frame, first, stop, place
-MOST_PROCESSES = 8  # that compile at the same time; the largest unit is a fifth of all
+MOST_PROCESSES = 8  # compiling at the same time; the largest unit is a fifth of all
 _LOADED: dict[str, int] = {}  # the addresses of this process's units, by their keys
-_WAITING: list[tuple[weakref.ref[BoundUnit], _Order]] = []  # what was bound and has to be compiled before any call
+_WAITING: list[tuple[weakref.ref[BoundUnit], _Order]] = []  # bound units that must be compiled before any call
 _lock = threading.RLock()
 
 
 class _Order(NamedTuple):
-    """What is to be compiled."""
+    """Order to compile a unit."""
 
     key: str
     function: Any
@@ -61,10 +61,10 @@ class _Order(NamedTuple):
 
 
 class BoundUnit:
-    """A unit with its arguments, for drivers by where its frame lies and for Python to call.
+    """Unit with its arguments: for drivers by the address of its frame, and callable from Python.
 
-    It is compiled when any unit is called first, together with all that were bound until then: as many at the same
-    time as there are cores. It holds no GIL while it runs.
+    The first call of any unit compiles all units bound so far, in parallel on all cores. The GIL is released while a
+    unit runs.
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
@@ -72,12 +72,12 @@ class BoundUnit:
         self.frame = self._frame.address
 
     def enter(self, code: int) -> None:
-        """It is compiled, and lies there."""
+        """Set the address of the compiled unit."""
         self._frame.enter(code)
 
     @contextmanager
     def redirected(self, array: NDArray[Any], into: NDArray[Any]) -> Iterator[None]:
-        """Meanwhile the unit uses another array of the same kind in the place of one of its arguments."""
+        """Replace an argument by another array of the same type in this context."""
         self._frame.redirect(array, into)
         try:
             yield
@@ -85,8 +85,8 @@ class BoundUnit:
             self._frame.redirect(into, array)
 
     def __call__(self, first: int, stop: int, place: int = 0) -> int:
-        """Go through a range of indices; gives back what the unit does."""
-        if _WAITING:  # also where this one is there: it may call others
+        """Run a range of indices; returns the unit's result."""
+        if _WAITING:  # even if this unit is compiled: it may call others
             compile_waiting()
         return self._enter(self.frame, first, stop, place)
 
@@ -100,10 +100,10 @@ def bind_unit(
     disjoint: bool = True,
     explain: Callable[[Exception], Exception] = lambda error: error,
 ) -> BoundUnit:
-    """The unit of `function(arguments, first, stop, place)` with its arguments; it gives a whole number or nothing.
+    """Bind the unit of `function(arguments, first, stop, place)` to its arguments; it returns an integer or nothing.
 
-    With `disjoint`, its arrays must not overlap, other than in the same element of the same step of a loop. `before` is
-    called if there is really something to compile; what the compiler raises goes through `explain`.
+    With `disjoint`, its arrays must not overlap, except in the same element of the same step of a loop. `before` is
+    called if compilation is needed. Exceptions of the compiler are passed through `explain`.
     """
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
     machine, kind = " ".join(map(str, codegen.magic_tuple())), type_of(arguments)
@@ -123,11 +123,11 @@ def bind_unit(
 
 
 def compile_waiting() -> None:
-    """Compile all units that were bound and are not there yet."""
+    """Compile all bound units that are not compiled yet."""
     with _lock:
         waiting = [(unit, order) for held, order in _WAITING if (unit := held()) is not None]
         orders = list({order.key: order for _, order in waiting if order.key not in _LOADED}.values())
-        orders.sort(key=lambda order: -len(names_reached(order.function)))  # what takes longest goes first
+        orders.sort(key=lambda order: -len(names_reached(order.function)))  # longest compilation first
         failed: set[str] = set()
 
         def machine_code(k: int) -> bytes:
@@ -153,12 +153,12 @@ def compile_waiting() -> None:
 
 
 def _codes_of(names: list[str], machine_code: Callable[[int], bytes]) -> list[bytes]:
-    """The code of each of these files: made here and kept, or by another process that is at it."""
+    """Return the code of each of these files: compiled and stored here, or by another process that has claimed it."""
     codes: dict[int, bytes] = {}
 
     def make(wanted: list[int]) -> None:
         for k in wanted:
-            if (code := find_code(names[k])) is not None:  # somebody else was faster
+            if (code := find_code(names[k])) is not None:  # another process was faster
                 codes[k] = code
         missing = [k for k in wanted if k not in codes]
         made = share_out(lambda k: machine_code(missing[k]), len(missing), min(available_cores(), MOST_PROCESSES))
@@ -175,7 +175,7 @@ def _codes_of(names: list[str], machine_code: Callable[[int], bytes]) -> list[by
 
 
 def not_compiled(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """What stands where a unit should be that could not be compiled, for drivers that call it all the same."""
+    """Substitute for a unit that could not be compiled, for drivers that call it."""
     raise RuntimeError("a function that this calls could not be compiled: see the first error")
 
 
@@ -191,7 +191,7 @@ def _refuse(units: list[BoundUnit]) -> None:
 def _load(key: str, code: bytes) -> None:
     """Link machine code; it is never unloaded, so each unit is linked once."""
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
-    if b"NRT_" in code:  # it allocates, by functions that numba tells the linker of where it compiles
+    if b"NRT_" in code:  # it allocates, through functions that numba registers with the linker where it compiles
         rtsys.initialize(cpu_target.target_context)
     engine = codegen._engine._ee
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -200,7 +200,7 @@ def _load(key: str, code: bytes) -> None:
 
 
 def _file(key: str) -> str:
-    """What a unit is called in the cache."""
+    """Return the file name of a unit in the cache."""
     return f"{key[:40]}.unit"
 
 
@@ -209,7 +209,7 @@ def _symbol(key: str) -> str:
 
 
 def _compile(order: _Order) -> bytes:
-    """The machine code of a unit, as an object file with one symbol."""
+    """Return the machine code of a unit, as an object file with one symbol."""
     key, function, kind, translator, disjoint, _ = order
     options: dict[str, Any] = {**OPTIONS, **UNCOUNTED, "no_cpython_wrapper": True}
     manner: dict[str, Any] = {"pipeline_class": DisjointArguments} if disjoint else {}
@@ -237,7 +237,7 @@ def _compile(order: _Order) -> bytes:
 
 
 def _call_unit(typing_context: Any, frame: Any, first: Any, stop: Any, place: Any) -> Any:  # noqa: ARG001
-    """Call a unit from a compiled function, by where its frame lies; what it raises goes on to whoever called that."""
+    """Call a unit from a compiled function, by its frame's address; its exceptions propagate to the caller."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         convention = context.call_conv

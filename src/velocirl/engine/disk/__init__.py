@@ -1,1 +1,1 @@
-"""Files: where they are kept, how they are read when somebody else may have made them, and written whole."""
+"""Files: their directories, safe reading of files from others, and atomic writing."""

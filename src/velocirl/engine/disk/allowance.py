@@ -1,7 +1,8 @@
-"""How much memory settings may ask for: where they come from a file, little more than the file itself has.
+"""Memory limits for settings: settings from a file may request little more memory than the file's own size.
 
-A file of a few kilobytes may say that its network has a million times a million parameters. Whoever is about to take
-memory for what a setting says claims it first; nothing is taken, and nothing is computed, where that is too much.
+A file of a few kilobytes may declare a network with a million times a million parameters. Code that is about to
+allocate memory for a setting claims it first. A claim that is too large raises before anything is allocated or
+computed.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-TIMES, BOUND = 4, 2**24  # loading a file takes at most so many times its bytes at once, and 16 MiB more
-DENSEST = 32  # times its bytes that a compressed file may take in memory, where that is more than WORTH_ASKING
-WORTH_ASKING = 2**28  # bytes from which a claim is compared with what the machine has
+TIMES, BOUND = 4, 2**24  # loading a file takes at most TIMES its bytes plus BOUND bytes at once
+DENSEST = 32  # maximum ratio of a compressed file's size in memory to its bytes, for sizes above WORTH_ASKING
+WORTH_ASKING = 2**28  # bytes from which a claim is compared with the machine's memory
 
 _size: ContextVar[int | None] = ContextVar("size of the file that is loaded", default=None)
 
 
 class AllowanceError(MemoryError):
-    """The machine has too little memory for what a setting says; nothing was taken."""
+    """The machine has too little memory for a setting; nothing was allocated."""
 
 
 @contextmanager
 def loading(size: int) -> Iterator[None]:
-    """Within this, settings come from a file of so many bytes."""
+    """Declare that settings in this context come from a file of `size` bytes."""
     token = _size.set(size)
     try:
         yield
@@ -33,12 +34,12 @@ def loading(size: int) -> Iterator[None]:
 
 
 def is_loading() -> bool:
-    """Return whether settings come from a file now."""
+    """Return whether settings currently come from a file."""
     return _size.get() is not None
 
 
 def claim(size: int, what: str) -> None:
-    """Refuse to take so many bytes, by name, where a file does not account for them or the machine has not as many."""
+    """Raise, by name, if `size` bytes are out of proportion to the loaded file or exceed the machine's memory."""
     held = _size.get()
     if held is not None and size > TIMES * held + BOUND:
         raise ValueError(
@@ -51,7 +52,7 @@ def claim(size: int, what: str) -> None:
 
 
 def claim_unpacked(size: int, stored: int, what: str) -> None:
-    """Refuse to unpack so many bytes from a file of `stored`, where only a file made for that would have them."""
+    """Raise if `size` unpacked bytes are out of proportion to `stored`: only a malicious file has such a ratio."""
     if size > max(DENSEST * stored, WORTH_ASKING):
         raise ValueError(
             f"{what} would take {size:,} bytes unpacked, more than {DENSEST} times the {stored:,} bytes of the file"
@@ -60,7 +61,7 @@ def claim_unpacked(size: int, stored: int, what: str) -> None:
 
 
 def memory_of_machine() -> int:
-    """The bytes of memory that this process can ever have."""
+    """Return the total bytes of memory available to this process."""
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):  # of a container
         try:

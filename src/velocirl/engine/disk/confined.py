@@ -1,8 +1,8 @@
-"""Paths below a directory that somebody else may have made, such as a run that came as an archive.
+"""Paths below an untrusted directory, such as a run that came as an archive.
 
-Nothing below that directory is followed. Every directory on the way is opened by the descriptor of the one above it,
-without following links, and `files.plain_handle` opens nothing but plain files. All reading and writing of runs goes
-through such paths: what they lack, as `open` of `pathlib.Path`, is lacking on purpose.
+No link below that directory is followed. Every directory on the way is opened by the descriptor of the one above it,
+without following links. `files.plain_handle` opens nothing but plain files. All reading and writing of runs uses such
+paths; methods of `pathlib.Path` such as `open` are missing on purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BELOW = ABOVE | os.O_NOFOLLOW
 
 
 class NotPlainFileError(OSError):
-    """A link, a pipe, a device or a socket where a plain file or a directory was expected."""
+    """Link, pipe, device or socket in place of a plain file or a directory."""
 
     def __str__(self) -> str:
         return f"{self.filename} {self.strerror}"
@@ -28,29 +28,29 @@ class NotPlainFileError(OSError):
 
 @dataclass(frozen=True)
 class ConfinedPath:
-    """A path below `root`: links that lead to `root` are followed, links below it are refused."""
+    """Path below `root`: links that lead to `root` are followed, links below it raise NotPlainFileError."""
 
     root: Path
     parts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, path: str | Path | ConfinedPath) -> ConfinedPath:
-        """Confine a path to itself; one that is confined already stays so."""
+        """Confine a path to itself; a confined path is returned unchanged."""
         return path if isinstance(path, ConfinedPath) else cls(Path(path))
 
     @property
     def path(self) -> Path:
-        """The path for messages and for those who name it to others; not for opening."""
+        """Path for messages and for display; not for opening."""
         return self.root.joinpath(*self.parts)
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Last part of the path."""
         return self.parts[-1] if self.parts else self.root.name
 
     @property
     def parent(self) -> ConfinedPath:
-        """The directory above; `root` has none that is confined."""
+        """Directory above; `root` has no confined one."""
         if not self.parts:
             raise ValueError(f"{self} is the directory to which paths are confined")
         return ConfinedPath(self.root, self.parts[:-1])
@@ -65,7 +65,7 @@ class ConfinedPath:
 
     @contextlib.contextmanager
     def opened_directory(self, *, create: bool = False) -> Iterator[int]:
-        """Open this directory; yields its descriptor. With `create`, missing directories are made, private."""
+        """Open this directory; yields its descriptor. With `create`, missing directories are created as private."""
         if create:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(self.root, ABOVE)
@@ -79,16 +79,16 @@ class ConfinedPath:
             os.close(handle)
 
     def make_directory(self) -> None:
-        """Make this directory, and those above it, where they are missing."""
+        """Create this directory and missing ones above it."""
         with self.opened_directory(create=True):
             pass
 
     def names(self) -> list[str]:
-        """Names of what lies in this directory, directories left out; empty where the directory is missing."""
+        """Return the names in this directory, without directories; empty if the directory is missing."""
         return [name for name, is_directory in self.entries().items() if not is_directory]
 
     def entries(self) -> dict[str, bool]:
-        """Names of what lies in this directory, and which are directories; empty where the directory is missing."""
+        """Return the names in this directory, and whether each is a directory; empty if the directory is missing."""
         try:
             with self.opened_directory() as handle, os.scandir(handle) as found:
                 return dict(sorted((one.name, one.is_dir(follow_symlinks=False)) for one in found))
@@ -96,7 +96,7 @@ class ConfinedPath:
             return {}
 
     def status(self) -> os.stat_result | None:
-        """Status of what lies here, without following it; None where nothing does."""
+        """Return the status of this path without following links; None if nothing exists there."""
         try:
             with self.parent.opened_directory() as handle:
                 return os.stat(self.name, dir_fd=handle, follow_symlinks=False)
@@ -104,7 +104,7 @@ class ConfinedPath:
             return None
 
     def exists(self) -> bool:
-        """Return whether anything is here, of any kind."""
+        """Return whether this path exists, of any kind."""
         return self.status() is not None
 
     def is_file(self) -> bool:
@@ -112,23 +112,23 @@ class ConfinedPath:
         return (status := self.status()) is not None and stat.S_ISREG(status.st_mode)
 
     def remove(self) -> None:
-        """Remove the file or link that lies here, if any."""
+        """Remove the file or link at this path, if any."""
         with contextlib.suppress(FileNotFoundError), self.parent.opened_directory() as handle:
             os.unlink(self.name, dir_fd=handle)
 
     def remove_directory(self) -> None:
-        """Remove the directory that lies here, which has to be empty."""
+        """Remove the directory at this path, which must be empty."""
         with contextlib.suppress(FileNotFoundError), self.parent.opened_directory() as handle:
             os.rmdir(self.name, dir_fd=handle)
 
     def rename(self, name: str) -> None:
-        """Give what lies here another name in the same directory; what has that name is replaced."""
+        """Rename this path within its directory; an existing target is replaced."""
         with self.parent.opened_directory() as handle:
             os.replace(self.name, (self.parent / name).name, src_dir_fd=handle, dst_dir_fd=handle)
 
 
 def _open_below(name: str, above: int, path: Path, create: bool) -> int:
-    """Open a directory within an open one, unless it is a link or no directory."""
+    """Open a directory within an open one; raises for a link or a non-directory."""
     try:
         if create:
             with contextlib.suppress(FileExistsError):
@@ -141,7 +141,7 @@ def _open_below(name: str, above: int, path: Path, create: bool) -> int:
 
 
 def refused(path: object, name: str, above: int, wanted: str = "a plain file") -> NotPlainFileError:
-    """The error for what lies under a name in an open directory and is not opened."""
+    """Return the error for a name in an open directory that is not opened."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             return NotPlainFileError(errno.ELOOP, f"is not {wanted} but a symbolic link", str(path))

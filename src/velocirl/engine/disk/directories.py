@@ -1,11 +1,15 @@
-"""Where velocirl keeps what outlives a process; VELOCIRL_HOME moves all of it.
+"""Persistent directories of velocirl, with ownership checks; VELOCIRL_HOME moves all of them.
 
-Compiled code and the list of trusted files lie there: whoever can change them runs code as us. So nothing is believed
-by its name. Every directory on the way belongs to us or to root, and is not one that anyone may write, so that nobody
-else can put another home in the place of ours; the home and the cache in it are opened, and it is the open ones that
-have to be ours and closed to others; what is executed is read from files that are opened within them, and have to be
-ours as well (`files.open_own`). From then on nobody else can change what a path means. Of members of a group that may
-write a directory above the home no more is believed than that: what they put in its place would not be ours.
+They hold compiled code and the list of trusted files: whoever can change these runs code as the user. Names alone are
+therefore never trusted.
+
+Every directory on the way must belong to the user or to root, and must not be world-writable. Nobody else can then
+replace the home directory. The home and the cache in it are opened; the open directories must belong to the user and be
+closed to others. Files to execute are opened within them, and must also belong to the user (`files.open_own`). From
+then on nobody else can change the meaning of a path.
+
+Members of a group that may write a directory above the home gain nothing. A directory that they put in its place would
+not belong to the user.
 """
 
 import contextlib
@@ -19,18 +23,18 @@ from pathlib import Path
 from velocirl.engine.disk.files import UnsafePathError
 
 MOST_LINKS = 40
-NOBODY = 65534  # to whom files of users belong that a container does not know
+NOBODY = 65534  # owner shown for files of users unknown in a container
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def cache_directory() -> Path:
-    """The directory of compiled code: this user's own and nobody else's, since what lies there is executed."""
+    """Return the directory of compiled code, which must belong to this user alone, since its files are executed."""
     os.close(open_cache_directory())
     return cache_path()
 
 
 def open_cache_directory() -> int:
-    """The descriptor of that directory, which is made where it is missing."""
+    """Open the directory of compiled code, created if missing; returns its descriptor."""
     path = cache_path()
     home = open_home(path.parent)
     try:
@@ -49,7 +53,7 @@ def open_cache_directory() -> int:
 
 
 def cache_path() -> Path:
-    """Where that directory lies, whatever it is."""
+    """Return the path of the directory of compiled code, without any checks."""
     home = os.environ.get("VELOCIRL_HOME")
     if home:
         base = Path(home).expanduser()
@@ -61,7 +65,7 @@ def cache_path() -> Path:
 
 
 def data_directory() -> Path:
-    """The directory of what training leaves behind, if it is ours; whoever writes there creates it."""
+    """Return the directory of training results, checked for ownership if it exists; writers create it."""
     home = os.environ.get("VELOCIRL_HOME")
     if home:
         path = Path(home).expanduser()
@@ -73,22 +77,22 @@ def data_directory() -> Path:
         os.close(open_home(path, create=False))
     except UnsafePathError:
         raise
-    except OSError:  # not there yet, or not to be reached: who needs it will say so
+    except OSError:  # missing or unreachable: the code that needs it reports this
         pass
     return path
 
 
 def open_home(path: Path, *, create: bool = True) -> int:
-    """The descriptor of a directory of our own; one that others could write is closed to them."""
+    """Open a directory of the user's own, removing others' write permission; returns its descriptor."""
     place = _follow(path, create)
     handle = os.open(place, DIRECTORY)
-    sticky = os.fstat(handle).st_mode & stat.S_ISVTX  # there, others cannot touch what is ours
+    sticky = os.fstat(handle).st_mode & stat.S_ISVTX  # in a sticky directory, others cannot touch the user's files
     _require_own(handle, place, 0 if sticky else 0o022)
     return handle
 
 
 def _follow(path: Path, create: bool) -> Path:
-    """The directory behind a path, by links of ours and root's, if only we and root decide what lies on the way."""
+    """Resolve a path through links of the user and root; raises if anyone else controls a directory on the way."""
     place, left, links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
     while left:
         name = left.pop()
@@ -118,7 +122,7 @@ def _follow(path: Path, create: bool) -> Path:
 
 @functools.cache
 def _keepers(user: int) -> set[int]:
-    """Who may own a directory on the way: we, and root, whom a container that does not know it shows as nobody."""
+    """Return the allowed owners of a directory on the way: the user and root, which a container may show as nobody."""
     try:
         known = [line.split()[0] for line in Path("/proc/self/uid_map").read_text().splitlines()]
     except OSError:  # a system without such containers
@@ -127,7 +131,7 @@ def _keepers(user: int) -> set[int]:
 
 
 def _require_own(handle: int, path: Path, forbidden: int) -> None:
-    """Refuse an open directory that is not ours, and take from others what they may not do; closes what it refuses."""
+    """Raise for an open directory of another user, and remove forbidden permissions; closes the directory on errors."""
     try:
         status = os.fstat(handle)
         if status.st_uid != os.geteuid():

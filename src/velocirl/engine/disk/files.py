@@ -1,7 +1,7 @@
-"""Files that somebody else may have made: opened first, then checked by what was opened, then read.
+"""Files from untrusted sources: opened first, then checked through the open descriptor, then read.
 
-What is checked by its name may be another file by the time that name is opened, and what is opened without a look may
-be a pipe that never answers.
+A name that was checked may refer to another file by the time it is opened. A file opened without precautions may be a
+pipe that never answers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 
 from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError, refused
 
-MOST_BYTES = 64 * 2**20  # of a document; those of ours have a few thousand
-MOST_DEPTH = 32  # of lists and objects within each other; no document of ours comes near
+MOST_BYTES = 64 * 2**20  # of a document; ours have a few thousand
+MOST_DEPTH = 32  # levels of nested lists and objects; far more than our documents have
 
 
 class UnsafePathError(PermissionError):
-    """A file or directory through which somebody else could hand us code; the message says what to do about it."""
+    """File or directory through which others could inject code; the message names the remedy."""
 
 
 def open_plain(path: str | Path | ConfinedPath) -> BufferedReader:
-    """Open a plain file for reading. Anything else is refused: a pipe would wait for ever, a device never end."""
+    """Open a plain file for reading. Raises for anything else: a pipe could block forever, a device never end."""
     return os.fdopen(plain_handle(path, os.O_RDONLY), "rb")
 
 
 def read_plain(path: str | Path | ConfinedPath, most: int = MOST_BYTES) -> bytes:
-    """The content of a plain file of at most so many bytes."""
+    """Return the content of a plain file of at most `most` bytes."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -40,10 +40,10 @@ def read_plain(path: str | Path | ConfinedPath, most: int = MOST_BYTES) -> bytes
 
 
 def plain_handle(path: str | Path | ConfinedPath, flags: int, directory: int | None = None) -> int:
-    """The descriptor of a plain file, opened with flags of `os.open`; a file that they create is private.
+    """Open a plain file with flags of `os.open` and return its descriptor; a file created by them is private.
 
-    With the descriptor of its directory, it is the one that lies there, whatever the path leads to by now. A confined
-    path is opened by the descriptors of the directories on the way, and is not followed.
+    With the descriptor of its directory, the file is opened there, wherever the path leads by now. A confined path is
+    opened by the descriptors of the directories on the way, without following links.
     """
     if isinstance(path, ConfinedPath):
         with path.parent.opened_directory() as within:
@@ -58,7 +58,7 @@ def plain_handle(path: str | Path | ConfinedPath, flags: int, directory: int | N
         # Without blocking, so that a pipe answers at once.
         handle = os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads from
+        if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
             raise _not_plain(path) from None
         raise OSError(error.errno, error.strerror, str(path)) from None
     try:
@@ -74,9 +74,10 @@ def plain_handle(path: str | Path | ConfinedPath, flags: int, directory: int | N
 
 
 def open_own(path: str | Path, directory: int | None = None) -> BufferedReader:
-    """Open a plain file of this user's own, which nobody else can have written, for reading.
+    """Open a plain file of this user for reading, which nobody else can have written.
 
-    One of ours that others could write is removed, with a warning, and counts as missing: who knows what it says now.
+    A file of the user that others could write is removed, with a warning, and counts as missing, since its content
+    cannot be trusted.
     """
     try:
         handle = plain_handle(path, os.O_RDONLY | os.O_NOFOLLOW, directory)
@@ -102,7 +103,7 @@ def open_own(path: str | Path, directory: int | None = None) -> BufferedReader:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of strict JSON: no NaN, no key twice in one object, nothing deeper than documents are."""
+    """Parse strict JSON: raises ValueError for NaN, duplicate keys, and nesting beyond MOST_DEPTH levels."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except RecursionError:

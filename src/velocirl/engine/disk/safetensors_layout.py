@@ -1,4 +1,4 @@
-"""The layout of safetensors files: a header of strict JSON, then the bytes of one tensor after the other."""
+"""Layout of safetensors files: a header of strict JSON, then the bytes of the tensors in sequence."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Header(NamedTuple):
-    """What a file says of itself before its tensors."""
+    """Header of a safetensors file."""
 
-    entries: dict[str, Any]  # dtype, shape and data_offsets by name, checked to lie one after the other
+    entries: dict[str, Any]  # dtype, shape and data_offsets by name, checked to be contiguous
     metadata: dict[str, Any]
     text: bytes
-    begin: int  # where the tensors begin in the file
-    size: int  # bytes that they take
+    begin: int  # offset of the tensors in the file
+    size: int  # bytes of the tensors
 
 
 def read_header(file: BufferedIOBase, kind: str, version: str) -> Header:
-    """The header of a file of ours of a kind (`format` in its metadata), if the file is as long as it says."""
+    """Read the header of a velocirl file of a kind (`format` in its metadata); raises ValueError if it is invalid."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -61,7 +61,7 @@ def read_header(file: BufferedIOBase, kind: str, version: str) -> Header:
 
 
 def header_text(tensors: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
-    """The header of tensors of these types and shapes, in this order; its own length comes before it in a file."""
+    """Return the header for tensors of these types and shapes, in this order; in a file its length precedes it."""
     entries: dict[str, Any] = {METADATA: dict(metadata)}
     end = 0
     for name, (dtype, shape) in tensors.items():
@@ -77,17 +77,17 @@ def header_text(tensors: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], me
 
 
 def widest_first(tensors: Mapping[str, Any]) -> list[str]:
-    """Names in an order in which every tensor begins where its type may begin."""
+    """Return names in an order in which every tensor is aligned to its type."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
 def tensor_bytes(tensor: NDArray[Any]) -> memoryview:
-    """The bytes of an array whose numbers lie one after the other."""
+    """Return the bytes of a contiguous array."""
     return tensor.reshape(-1).view(np.uint8).data
 
 
 def _check_entry(name: str, entry: Any, begin: int) -> int:
-    """Where the tensor of a header's entry ends, if it is one that begins at `begin` and has the size it says."""
+    """Return the end offset of a header entry's tensor; raises ValueError for a wrong start or size."""
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if dtype not in DTYPES:
         raise ValueError(f"{name!r} has the unknown type {dtype!r}")

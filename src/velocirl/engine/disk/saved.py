@@ -1,7 +1,7 @@
-"""What the arrays of a saved state must be, said once for each and checked before anything follows them.
+"""Specifications of the arrays in a saved state, checked before any code uses them.
 
-A checksum says that a file is whole, not that it means well; and compiled code follows an index wherever it points. So
-whoever saves arrays declares them, as `ArraySpec`s by name, and what nobody declared is refused.
+A checksum shows that a file is complete, not that it is benign, and compiled code follows any index. Code that saves
+arrays therefore declares them as `ArraySpec`s by name; undeclared arrays are rejected.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-STRETCH = 2**20  # rows that are looked at together: a memory may be larger than what is left of the machine's
+STRETCH = 2**20  # rows checked together: a replay buffer may be larger than the remaining memory
 
 
 class StateError(ValueError):
-    """An array of a saved state that is not what it must be; the message names it and its place."""
+    """Invalid array in a saved state; the message names it and the index."""
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array of a saved state."""
+    """Specification of one array of a saved state."""
 
     dtype: Any
-    shape: tuple[int | None, ...]  # None where any length will do
-    minimum: Any = None  # a number, or an array that broadcasts; None where there is no bound
+    shape: tuple[int | None, ...]  # None allows any length
+    minimum: Any = None  # a number, or an array that broadcasts; None without a bound
     maximum: Any = None
-    finite: bool = True  # whether NaN and infinities are refused
+    finite: bool = True  # whether NaN and infinities are rejected
     optional: bool = False
-    fields: Mapping[str, ArraySpec] = field(default_factory=dict)  # of records; their shapes are those of one record
+    fields: Mapping[str, ArraySpec] = field(default_factory=dict)  # of records; their shapes are for one record
     packed: np.dtype[Any] | None = None  # of records that are stored as bytes: their type
-    nonzero: bool = False  # whether each row needs a number that is not 0, as a random stream does
+    nonzero: bool = False  # whether each row must have a nonzero number, as a random stream
 
 
 Specs = Mapping[str, ArraySpec]
 
 
 def named(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a part, or what they must be, by the names that they have in the whole: "fleet.state"."""
+    """Return a part's arrays, or their specifications, by their names in the whole state: "fleet.state"."""
     return {f"{part}.{name}": array for name, array in arrays.items()}
 
 
 def within(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a part of a whole, by their own names."""
+    """Return the arrays of a part of a state, by their names within the part."""
     prefix = f"{part}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def streams(count: int | None, *, optional: bool = False) -> ArraySpec:
-    """Random streams, one in each row."""
+    """Return the specification of random streams, one in each row."""
     return ArraySpec(np.uint64, (count, 2), nonzero=True, optional=optional)
 
 
 def moments(size: int) -> ArraySpec:
-    """Running moments: counts, means and squared deviations."""
+    """Return the specification of running moments: counts, means and sums of squared deviations."""
     return ArraySpec(np.float64, (3, size), minimum=np.array([0.0, -np.inf, 0.0])[:, None])
 
 
@@ -66,7 +66,7 @@ def records(
     *,
     finite: bool = True,
 ) -> ArraySpec:
-    """Records of a type, with the least and the greatest value of some of its fields."""
+    """Return the specification of records of a type, with minimum and maximum of some of its fields."""
     fields = {}
     for name in dtype.names or ():
         low, high = (bounds or {}).get(name, (None, None))
@@ -75,7 +75,7 @@ def records(
 
 
 def check_arrays(arrays: Mapping[str, NDArray[Any]], specs: Specs, *, allow_nan: bool = False) -> None:
-    """Refuse arrays that are not as they were declared, and those that nobody declared."""
+    """Raise StateError for arrays that differ from their specification, and for undeclared or missing ones."""
     for name in arrays:
         if name not in specs:
             raise StateError(f"the state has an array {name!r}, which does not belong to it")
@@ -87,7 +87,7 @@ def check_arrays(arrays: Mapping[str, NDArray[Any]], specs: Specs, *, allow_nan:
 
 
 def check_array(name: str, array: Any, spec: ArraySpec, *, allow_nan: bool = False) -> None:
-    """Refuse an array that is not as it was declared."""
+    """Raise StateError for an array that differs from its specification."""
     fits = len(array.shape) == len(spec.shape) and all(
         wanted in (None, found) for found, wanted in zip(array.shape, spec.shape, strict=True)
     )
@@ -145,7 +145,7 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 
 def _stretches(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Parts of an array one after the other, with the number of their first row."""
+    """Yield consecutive segments of an array, with the index of their first row."""
     if len(array.shape) == 0:
         yield 0, np.asarray(array)
         return

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and documents that every reader understands alike."""
+"""Atomic file writing, and strict JSON documents."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from velocirl.engine.disk.confined import BELOW, ConfinedPath, NotPlainFileError
 
 UNFINISHED = ".unfinished"
 PRIVATE, SHARED = 0o600, 0o666  # modes of new files, before the umask
-TOKEN = 8  # characters between the name of a file and that ending
+TOKEN = 8  # characters between the file's name and the ending
 
 
 def strict_json(document: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """A document as JSON text that every reader understands alike; what JSON cannot say is refused by its place."""
+    """Format a document as strict JSON text; raises, with the location, for values that JSON cannot represent."""
     document = dict(document)
     _check_plain(document, "document")
     return json.dumps(document, allow_nan=False, indent=indent, separators=None if indent else (",", ":"))
 
 
 def write_whole(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a private file under another name, then give it its own: a reader finds the old file or the new one."""
+    """Write a private file atomically, by renaming: a reader finds the old file or the new one."""
     with written_whole(path) as file:
         file.writelines(parts)
 
 
 def write_shared(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a picture, table or page that a person asked for: as `write_whole`, with the mode that the umask leaves."""
+    """Write an image, table or page requested by a user, like `write_whole` but with the umask's default mode."""
     with written_whole(path, mode=SHARED) as file:
         file.writelines(parts)
 
 
 @contextlib.contextmanager
 def written_whole(path: str | Path | ConfinedPath, mode: int = PRIVATE) -> Iterator[BufferedWriter]:
-    """A file to write, which has its name only once it is complete and on the disk; else nothing is left of it.
+    """Open a file for writing that receives its name once it is complete and on the disk; on errors nothing is left.
 
-    What earlier processes left of it when they were killed is removed. Where the path is a link, the file behind it is
-    written, unless the path is confined: then the link is replaced.
+    Files left by killed processes are removed. If the path is a link, the file behind it is written; for a confined
+    path, the link is replaced.
     """
     place = path if isinstance(path, ConfinedPath) else _behind_links(path)
     with contextlib.ExitStack() as stack:
@@ -70,10 +70,10 @@ def written_whole(path: str | Path | ConfinedPath, mode: int = PRIVATE) -> Itera
 
 @contextlib.contextmanager
 def unfinished_file(directory: int, of: str = "", mode: int = PRIVATE) -> Iterator[tuple[str, int]]:
-    """Create a locked file in an open directory, on its way to the name `of`; yields its name and descriptor.
+    """Create a locked file in an open directory, later to be renamed to `of`; yields its name and descriptor.
 
-    It is removed at the end, unless it was renamed. As long as its writer lives it is locked, by which
-    `remove_unfinished` tells it from one that a killed process has left.
+    It is removed at the end, unless it was renamed. The lock lasts as long as its writer; `remove_unfinished` thereby
+    distinguishes it from files left by killed processes.
     """
     name, handle = _locked(lambda name: _create(name, directory, mode), of, directory)
     try:
@@ -86,7 +86,7 @@ def unfinished_file(directory: int, of: str = "", mode: int = PRIVATE) -> Iterat
 
 @contextlib.contextmanager
 def unfinished_directory(path: Path) -> Iterator[Path]:
-    """Create a locked, private directory on its way to the name `path`; removed at the end, unless it was renamed."""
+    """Create a locked, private directory, later to be renamed to `path`; removed at the end, unless it was renamed."""
     with ConfinedPath(path.parent).opened_directory() as above:
         remove_unfinished(path.parent, path.name)
 
@@ -103,9 +103,9 @@ def unfinished_directory(path: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(directory: str | Path | ConfinedPath, of: str | None = None) -> None:
-    """Remove what killed processes left half-written: all of it, or what was to get the name `of`.
+    """Remove unfinished files of killed processes: all of them, or those to be renamed to `of`.
 
-    What somebody is writing now is locked, and stays. A directory is removed only where its name is given.
+    Files being written now are locked, and stay. A directory is removed only if its name is given.
     """
     stem = ".*" if of is None else rf"{re.escape(of)}\.[0-9a-z_]{{{TOKEN}}}"
     left = re.compile(rf"\.{stem}{re.escape(UNFINISHED)}", re.DOTALL)
@@ -125,7 +125,7 @@ def remove_unfinished(directory: str | Path | ConfinedPath, of: str | None = Non
 
 @contextlib.contextmanager
 def nameless_file(directory: str | Path | ConfinedPath) -> Iterator[BufferedRandom]:
-    """A file in a directory that has no name, and is gone when nobody uses it."""
+    """Open a nameless file in a directory, which disappears when it is closed."""
     with ConfinedPath.of(directory).opened_directory() as above, unfinished_file(above) as (name, handle):
         os.unlink(name, dir_fd=above)
         with open(handle, "w+b", closefd=False) as file:
@@ -133,7 +133,7 @@ def nameless_file(directory: str | Path | ConfinedPath) -> Iterator[BufferedRand
 
 
 def sync_directory(directory: str | Path | ConfinedPath) -> None:
-    """Have the names in a directory on the disk."""
+    """Sync the names in a directory to the disk."""
     with ConfinedPath.of(directory).opened_directory() as handle:
         _sync(handle)
 
@@ -147,10 +147,10 @@ def _sync(directory: int) -> None:
 
 
 def _behind_links(path: str | Path) -> ConfinedPath:
-    """The path of the file to which links lead, of which nothing but the name is left to open."""
+    """Resolve the links of a path; returns a confined path with only the name left to open."""
     try:
         path = Path(path).resolve()
-    except RuntimeError:  # as Python up to 3.12 says that links lead in a circle
+    except RuntimeError:  # Python up to 3.12 reports a loop of links so
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
     return ConfinedPath(path.parent, (path.name,))
 
@@ -167,12 +167,12 @@ def _locked(create: Callable[[str], int], of: str, directory: int) -> tuple[str,
             handle = create(name)
         except FileExistsError:
             continue
-        with contextlib.suppress(OSError):  # where there are no locks, nothing is taken for left over either
+        with contextlib.suppress(OSError):  # without locks, nothing is taken for left over either
             fcntl.flock(handle, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(name, dir_fd=directory, follow_symlinks=False)):
                 return name, handle
-        os.close(handle)  # before it was locked, another process took it for left over
+        os.close(handle)  # removed by another process as left over, before it was locked
 
 
 def _check_plain(value: Any, place: str) -> None:

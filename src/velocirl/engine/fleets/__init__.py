@@ -1,1 +1,1 @@
-"""Many copies of an environment: their arrays, one copy's life, and the loops over all of them."""
+"""Fleets of one environment: their arrays, the life cycle of each environment, and the loops over all of them."""

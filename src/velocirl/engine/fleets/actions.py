@@ -1,4 +1,4 @@
-"""Taking actions from a caller: checked against the space, then copied into the fleet's own array."""
+"""Validation of a caller's actions against the space, and their copy into the fleet's array."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from velocirl.engine.action_parts import counts_of, has_parts, parts_of
 from velocirl.engine.environment import Environment
 
-# Read as unsigned, a negative action is a huge one: one comparison finds both kinds of wrong.
+# Viewed as unsigned, a negative action is huge: one comparison finds both kinds of invalid actions.
 _UNSIGNED = {np.dtype(f"{kind}{size}"): np.dtype(f"u{size}") for kind in "iu" for size in (1, 2, 4, 8)}
 
 
 def gate_for(environment: Environment, into: NDArray[Any]) -> ActionGate | PartsGate:
-    """What takes the actions of an environment's copies into an array of them."""
+    """Return the validator that copies actions of an environment into an array."""
     kind = PartsGate if has_parts(environment.action) else ActionGate
     return kind(environment.id, environment.action, into)
 
 
 class ActionGate:
-    """Copies the actions of one step into the fleet if all of them lie in the space, and nothing otherwise."""
+    """Validator that copies the actions of a step into the fleet if all of them are in the space, else none."""
 
     def __init__(self, name: str, space: Space[Any], into: NDArray[Any], part: str = "") -> None:
-        """`part` is what stands behind "actions" in messages."""
+        """Prepare the validator; `part` follows "actions" in messages."""
         self._name, self._space, self._part = name, space, part
         self.into = into
         self._continuous = isinstance(space, Box)
@@ -39,15 +39,15 @@ class ActionGate:
             self._counts = counts[0] if self._scalar else np.array(counts).reshape(space.shape or ())
 
     def take(self, actions: Any) -> None:
-        """Check the actions, one for each copy, and copy them."""
+        """Validate the actions, one for each environment, and copy them."""
         self.into[...] = self.check(actions)
 
     def take_one(self, action: Any) -> None:
-        """The same of the only copy."""
+        """Validate and copy the action of a single environment."""
         self.take(np.asarray(action)[None])
 
     def check(self, actions: Any) -> NDArray[Any]:
-        """The actions, if all of them lie in the space."""
+        """Return the actions as an array; raises ValueError unless all of them are in the space."""
         given = np.asarray(actions)
         if given.shape != self.into.shape:
             raise self._refusal(f"have shape {given.shape}; give {self.into.shape}, one action for each copy")
@@ -69,7 +69,7 @@ class ActionGate:
         if given.dtype.kind not in "fiu":
             raise self._refusal(f"are {given.dtype}; give numbers within {self._space}")
         with np.errstate(over="ignore"):
-            taken = given.astype(np.float32)  # as the fleet will see it: a double may be infinite there
+            taken = given.astype(np.float32)  # as the fleet sees it: a double may be infinite there
         within = (taken >= self._low) & (taken <= self._high)  # false for NaN
         if not self._bounded:
             within &= np.isfinite(taken)
@@ -88,9 +88,9 @@ class ActionGate:
 
 
 class PartsGate:
-    """The same for actions of several parts: a dict or a tuple with an array for each, of which none is copied first.
+    """Validator of composite actions: a dict or a tuple with one array per part.
 
-    Nothing is taken of a step in which one part of one copy's action is wrong.
+    All parts are validated before any is copied, so one invalid part rejects the whole step.
     """
 
     def __init__(self, name: str, space: Space[Any], into: NDArray[Any]) -> None:
@@ -101,13 +101,13 @@ class PartsGate:
         self._gates = [ActionGate(name, part.space, into[part.name], f"[{part.path[0]!r}]") for part in parts]
 
     def take(self, actions: Any) -> None:
-        """Check the actions, one row of each part for each copy, and copy them."""
+        """Validate the actions, one row of each part for each environment, and copy them."""
         given = [gate.check(part) for gate, part in zip(self._gates, self._split(actions), strict=True)]
         for name, part in zip(self.into.dtype.names or (), given, strict=True):
             self.into[name] = part
 
     def take_one(self, action: Any) -> None:
-        """The same of the only copy."""
+        """Validate and copy the action of a single environment."""
         parts = [np.asarray(part)[None] for part in self._split(action)]
         self.take(dict(zip(self._keys, parts, strict=True)) if isinstance(self._space, Dict) else tuple(parts))
 

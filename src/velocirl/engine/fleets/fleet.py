@@ -1,4 +1,4 @@
-"""A fleet: many copies of one environment as arrays, on one target."""
+"""Fleet: many environments of one definition as arrays, on one target."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from velocirl.engine.disk.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.lifecycle import Copies
 
-# The arrays that decide the future of any fleet, and those that say what is seen now.
+# The arrays that determine any fleet's future, and those of the current observations.
 SAVED = ("state", "params", "rng", "elapsed", "total", "observation", "mask")
-LINE = 64  # bytes of a line of the cache
-NO_LIMIT = 2**31 - 1  # steps: more than the counter of an episode could hold
+LINE = 64  # bytes of a cache line
+NO_LIMIT = 2**31 - 1  # steps: exceeds the step counter of any episode
 TARGETS = {"cpu": "CPUTarget", "cuda": "CUDATarget", "python": "PythonTarget"}
 
 
 def saved(environment: Environment) -> tuple[str, ...]:
-    """Those of an environment's fleet: with constraints, also the costs of episodes so far."""
+    """Return the names of a fleet's saved arrays; with constraints, they include the costs of episodes so far."""
     return (*SAVED, "cost_total") if environment.constraints else SAVED
 
 
 class Target(Protocol):
-    """What runs a fleet: the interpreter, CPU cores or a CUDA device."""
+    """Device that runs a fleet: the interpreter, CPU cores or a CUDA device."""
 
     copies: Copies
 
     def prepare(self) -> None:
-        """Do what a first step would have to do before it."""
+        """Do the work that otherwise precedes the first step."""
         ...
 
     def advance(self) -> None:
-        """Every copy takes the step that its action says."""
+        """Step every environment by its action."""
         ...
 
     def begin(self, chosen: NDArray[np.bool_]) -> None:
-        """The chosen copies start a new episode."""
+        """Start a new episode in the chosen environments."""
         ...
 
     def run_randomly(self, steps: int) -> None:
-        """Every copy takes `steps` steps with random legal actions drawn from its own stream."""
+        """Take `steps` steps with random legal actions, sampled from each environment's own stream."""
         ...
 
 
 @runtime_checkable
 class LendingTarget(Target, Protocol):
-    """One that can write what is seen into arrays of the caller's."""
+    """Target that can write observations into the caller's arrays."""
 
     def advance_into(self, observation: NDArray[Any]) -> None:
-        """Every copy takes the step that its action says; `copies.observation` is out of date then."""
+        """Step every environment by its action into `observation`; `copies.observation` is then out of date."""
         ...
 
     def show(self) -> None:
-        """Bring `copies.observation` up to date."""
+        """Update `copies.observation`."""
         ...
 
 
@@ -74,7 +74,7 @@ def make_target(
     check: bool = False,
     max_episode_steps: int | None = None,
 ) -> Target:
-    """A fleet of `count` copies on a device, its arrays allocated once; with `check`, see `checked`."""
+    """Make a fleet of `count` environments on a device, its arrays allocated once; for `check` see `checked`."""
     count = _positive(environment, "num_envs", count)
     threads = None if threads is None else _positive(environment, "threads", threads)
     if device not in TARGETS:
@@ -88,7 +88,7 @@ def make_target(
 
 
 def time_limit(environment: Environment, max_episode_steps: int | None = None) -> int:
-    """The steps after which an episode is cut off: as given, with None the environment's own, with -1 never."""
+    """Return the number of steps after which an episode is truncated; None: the environment's own limit; -1: never."""
     if max_episode_steps is None:
         return environment.max_steps or NO_LIMIT
     if max_episode_steps == -1:
@@ -97,7 +97,7 @@ def time_limit(environment: Environment, max_episode_steps: int | None = None) -
 
 
 def _entropy() -> int:
-    """A seed that nobody chose."""
+    """Return a seed from system entropy."""
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
 
 
@@ -106,7 +106,7 @@ def _positive(environment: Environment, name: str, value: Any) -> int:
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Zeros that begin with a line of the cache: threads that share the array by whole lines do not share a line."""
+    """Return zeros aligned to a cache line: threads that divide the array by whole lines share none."""
     dtype = np.dtype(dtype)
     size = dtype.itemsize * int(np.prod(shape))
     memory = np.zeros(size + LINE, np.uint8)
@@ -115,14 +115,14 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that begins with a line of the cache."""
+    """Return a copy aligned to a cache line."""
     twin = aligned_zeros(array.shape, array.dtype)
     twin[...] = array
     return twin
 
 
 def allocate(environment: Environment, count: int, params: Mapping[str, Any], limit: int = NO_LIMIT) -> Copies:
-    """The arrays of a fleet, on the host."""
+    """Allocate the arrays of a fleet, on the host."""
     seen, seen_dtype = observed(environment, count)
     row = environment.state.dtype.itemsize * 2 + environment.params.dtype.itemsize
     row += 2 * np.dtype(seen_dtype).itemsize * int(np.prod(seen[1:]))
@@ -132,7 +132,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
     except ValueError as error:
         raise ValueError(f"{environment.id}: {error}") from None
     masked = count, environment.num_masked if environment.legal else 1
-    constrained = (count, len(environment.constraints)) if environment.constraints else (1, 1)  # which nobody reads
+    constrained = (count, len(environment.constraints)) if environment.constraints else (1, 1)  # else unused
     return Copies(
         state=aligned(environment.state.rows(count)),
         params=aligned(rows),
@@ -159,7 +159,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
 
 
 def acted(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:
-    """The shape and the type of what so many copies do."""
+    """Return the shape and the type of the actions of `count` environments."""
     space = environment.action
     if has_parts(space):
         return (count,), action_type(space)
@@ -167,7 +167,7 @@ def acted(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:
 
 
 def observed(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:
-    """The shape and the type of what so many copies see."""
+    """Return the shape and the type of the observations of `count` environments."""
     space = environment.observation
     if isinstance(space, Discrete):
         return (count, 1), np.int64
@@ -177,9 +177,9 @@ def observed(environment: Environment, count: int) -> tuple[tuple[int, ...], Any
 def seed_copies(
     rng: NDArray[Any], seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_], first: int = 0
 ) -> Any:
-    """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used.
+    """Give the chosen environments the streams of one seed, or of one seed each; returns the seed used.
 
-    `rng` is the fleet's array of streams, (copies, 2); copy 0 gets the stream number `first` of a seed.
+    `rng` is the fleet's array of streams (num_envs, 2); environment 0 gets stream number `first` of a seed.
     """
     count = len(chosen)
     used: int | list[int]

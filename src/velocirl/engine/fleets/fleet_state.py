@@ -1,4 +1,4 @@
-"""What the saved state of a fleet must be, before compiled code goes on from it."""
+"""Validation of a fleet's saved state, before compiled code continues from it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.fleet import observed, time_limit
 
-SECONDS = 0.25  # for trying copies in plain Python
+SECONDS = 0.25  # for trying environments in plain Python
 
 
 def fleet_specs(environment: Environment, count: int, limit: int | None = None) -> Specs:
-    """The arrays of a fleet's state, as `get_state` gives them; where it has a time limit of its own, with that."""
+    """Return the specifications of the arrays from `get_state`; `limit` replaces the environment's own time limit."""
     state, params = environment.state, environment.params
     shape, dtype = observed(environment, count)
     low, high = bounds_of(environment.observation)
@@ -29,7 +29,7 @@ def fleet_specs(environment: Environment, count: int, limit: int | None = None) 
     width = environment.num_masked if environment.legal else 1
     costs = ArraySpec(np.float32, (count, len(environment.constraints)), 0)
     return {
-        # What a user's function keeps for itself may be infinite; where it has bounds, it lies between them.
+        # Fields of a user's state may be infinite; only bounds that are declared are checked.
         "state": records(state.dtype, (count,), state.bounds, finite=False),
         "params": records(params.dtype, (count,), params.bounds),
         "rng": streams(count),
@@ -44,16 +44,16 @@ def fleet_specs(environment: Environment, count: int, limit: int | None = None) 
 def check_fleet(
     environment: Environment, state: Mapping[str, NDArray[Any]], count: int, limit: int | None = None
 ) -> None:
-    """Refuse a state in which a fleet of so many copies could not have been."""
+    """Raise StateError for a state that a fleet of `count` environments cannot have."""
     check_arrays(state, fleet_specs(environment, count, limit))
     _check_choices(environment, state["mask"])
 
 
 def try_copies(environment: Environment, state: Mapping[str, NDArray[Any]]) -> None:
-    """Let copies look and step once in plain Python, which raises where compiled code would go astray.
+    """Observe and step environments once in plain Python, which raises where compiled code would access wrong memory.
 
-    Whole numbers that an environment of one's own keeps may be indices, and nobody said how far they go; where all of
-    them have bounds, those were enough. As many copies are tried as a quarter of a second allows.
+    Integers in a user's state may be indices without declared limits; if all of them have bounds, those were checked
+    already. As many environments are tried as a quarter of a second allows.
     """
     fields = environment.state
     if not any(fields.dtype[name].base.kind in "iu" and name not in fields.bounds for name in fields.fields):
@@ -69,7 +69,7 @@ def try_copies(environment: Environment, state: Mapping[str, NDArray[Any]]) -> N
 
 
 def bounds_of(space: Any) -> tuple[Any, Any]:
-    """The least and the greatest value of an observation that becomes an index; a Box may be anything finite."""
+    """Return minimum and maximum of an observation that becomes an index; a Box may be anything finite."""
     if isinstance(space, Discrete):
         return int(space.start), int(space.start + space.n - 1)
     if isinstance(space, MultiDiscrete):
@@ -78,7 +78,7 @@ def bounds_of(space: Any) -> tuple[Any, Any]:
 
 
 def _check_choices(environment: Environment, mask: NDArray[Any]) -> None:
-    """Refuse a mask that leaves a copy without a legal action: one would be looked for in vain."""
+    """Raise StateError for a mask without a legal action: sampling would fail."""
     if environment.legal is None:
         return
     for group in np.split(mask, np.cumsum(counts_of(environment.action))[:-1], axis=1):

@@ -1,7 +1,7 @@
-"""One step of one copy: time limit, automatic reset, final observation, episode statistics; written once for all.
+"""Step of one environment, for all targets: time limit, autoreset, final observation, episode statistics.
 
-The functions here are scalar too and take the whole fleet with the index of a copy; every target composes its loop
-from them, so no environment and no target has a lifecycle of its own.
+The functions are scalar and take the whole fleet and the index of an environment. Every target composes its loop from
+them, so no environment and no target has a life cycle of its own.
 """
 
 from __future__ import annotations
@@ -25,63 +25,63 @@ if TYPE_CHECKING:
 
 
 class Copies(NamedTuple):
-    """The arrays of a fleet, a row for each copy; what decides its future is what `fleet.saved` names."""
+    """Arrays of a fleet, one row per environment; `fleet.saved` names those that determine its future."""
 
-    state: NDArray[Any]  # (copies,) record
-    params: NDArray[Any]  # (copies,) record
-    rng: NDArray[Any]  # (copies, 2) uint64
-    elapsed: NDArray[Any]  # (copies,) steps of the episode so far
-    total: NDArray[Any]  # (copies,) reward of the episode so far
-    action: NDArray[Any]  # (copies, ...) what to do next; of several parts (copies,) record
-    observation: NDArray[Any]  # (copies, ...) what is seen now, after an automatic reset
-    final_observation: NDArray[Any]  # (copies, ...) the last of the episode, where one ended in this step
-    reward: NDArray[Any]  # (copies,)
-    terminated: NDArray[Any]  # (copies,)
-    truncated: NDArray[Any]  # (copies,)
-    episode_return: NDArray[Any]  # (copies,) of the episode that ended last
-    episode_length: NDArray[Any]  # (copies,) of the episode that ended last
-    final_state: NDArray[Any]  # (copies,) record at the end of that episode
-    mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
-    final_mask: NDArray[Any]  # the same in the last state of the episode that ended last; 0 where it terminated
-    violated: NDArray[Any]  # (copies,) constraints that the last step violated, as bits; without any, of length 1
-    costs: NDArray[Any]  # (copies, constraints) of the last step; without constraints (1, 1), as the next two
-    cost_total: NDArray[Any]  # (copies, constraints) of the episode so far
-    episode_costs: NDArray[Any]  # (copies, constraints) of the episode that ended last
-    limit: int  # steps after which an episode is cut off; an argument, so that another limit compiles nothing
+    state: NDArray[Any]  # (num_envs,) record
+    params: NDArray[Any]  # (num_envs,) record
+    rng: NDArray[Any]  # (num_envs, 2) uint64
+    elapsed: NDArray[Any]  # (num_envs,) steps of the episode so far
+    total: NDArray[Any]  # (num_envs,) reward of the episode so far
+    action: NDArray[Any]  # (num_envs, ...) next action; for composite actions (num_envs,) record
+    observation: NDArray[Any]  # (num_envs, ...) current observation, after autoreset
+    final_observation: NDArray[Any]  # (num_envs, ...) the episode's last, if one ended in this step
+    reward: NDArray[Any]  # (num_envs,)
+    terminated: NDArray[Any]  # (num_envs,)
+    truncated: NDArray[Any]  # (num_envs,)
+    episode_return: NDArray[Any]  # (num_envs,) of the last completed episode
+    episode_length: NDArray[Any]  # (num_envs,) of the last completed episode
+    final_state: NDArray[Any]  # (num_envs,) record at the end of that episode
+    mask: NDArray[Any]  # (num_envs, options) legal actions; one unused column without an action mask
+    final_mask: NDArray[Any]  # legal actions in the last completed episode's final state; 0 if it terminated
+    violated: NDArray[Any]  # (num_envs,) constraints that the last step violated, as bits; of length 1 without any
+    costs: NDArray[Any]  # (num_envs, constraints) of the last step; (1, 1) without constraints, as the next two
+    cost_total: NDArray[Any]  # (num_envs, constraints) of the episode so far
+    episode_costs: NDArray[Any]  # (num_envs, constraints) of the last completed episode
+    limit: int  # steps before truncation; an argument, so that another limit compiles nothing
 
 
 ARRAYS = tuple(name for name in Copies._fields if name != "limit")
 
 
 def each_array(function: Callable[[Any], Any], copies: Any) -> Any:
-    """The same copies, with a function applied to each of their arrays."""
+    """Apply a function to each of a fleet's arrays."""
     return copies._make(part if isinstance(part, int) else function(part) for part in copies)
 
 
 def bytes_of(copies: Copies) -> int:
-    """The memory that the arrays of copies take."""
+    """Return the memory of a fleet's arrays in bytes."""
     return sum(getattr(copies, name).nbytes for name in ARRAYS)
 
 
 class Lifecycle(NamedTuple):
-    """The scalar functions of an environment's life, each for one copy."""
+    """Scalar functions of an environment's life cycle, each for a single environment."""
 
     begin: Callable[..., Any]
     move: Callable[..., Any]
     conclude: Callable[..., Any]
     show: Callable[..., Any]
-    choose: Callable[..., Any]  # draws a random legal action
+    choose: Callable[..., Any]  # samples a random legal action
 
 
 def lifecycle(environment: Environment) -> Lifecycle:
-    """Compose an environment's functions into its life; the result is as compilable as they are."""
+    """Compose an environment's functions into its life cycle, which can be compiled if they can."""
     if environment.stack > 1:
         return _with_stack(environment, blind_life(environment))
     return _composed(environment, whole_frame(environment))
 
 
 def blind_life(environment: Environment) -> Lifecycle:
-    """The life of copies that somebody else lets see."""
+    """Return the life cycle without observations, which other code writes."""
     return _composed(environment, unseen)
 
 
@@ -101,7 +101,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         reset(copies.state[i], copies.params[i], row(copies.rng, i))
 
     def move(copies, i):
-        """Take one step and record what came of it."""
+        """Take one step and record its result."""
         state = load(copies.state[i])
         params = load(copies.params[i])
         reward, terminated = step(copies, i, state, params, action_of(copies.action, i), row(copies.rng, i))
@@ -111,11 +111,11 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         copies.reward[i] = reward
         copies.total[i] += copies.reward[i]
         copies.terminated[i] = terminated
-        # So written it is one vector instruction: `>=` takes two, and of 64 bits only half as many fit.
+        # In this form it is one vector instruction: `>=` takes two, and only half as many 64-bit numbers fit.
         copies.truncated[i] = elapsed > np.int32(copies.limit - 1)
 
     def conclude(copies, i):
-        """Where the episode ended: keep its last observation and statistics, then begin the next."""
+        """If the episode ended, store its last observation and statistics, then begin the next."""
         count(copies, i)
         if copies.terminated[i] or copies.truncated[i]:
             observe(copies.state[i], copies.params[i], shaped(row(copies.final_observation, i), shape))
@@ -127,7 +127,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
             begin(copies, i)
 
     def show(copies, i):
-        """Write what is seen and what may be done."""
+        """Write the observation and the action mask."""
         observe(copies.state[i], copies.params[i], shaped(row(copies.observation, i), shape))
         legal(copies.state[i], copies.params[i], row(copies.mask, i))
 
@@ -135,13 +135,13 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
 
 
 def _with_stack(environment: Environment, blind: Lifecycle) -> Lifecycle:
-    """The same with the newest frames of each copy, see `framing`."""
+    """Extend a life cycle by frame stacks, see `framing`."""
     observe, newest, size = whole_frame(environment), environment.stack - 1, frame_size(environment)
     older = newest * size
     end, look = blind.conclude, blind.show
 
     def conclude(copies, i):
-        """Where the episode ended: complete its last stack first."""
+        """If the episode ended, complete its last stack first."""
         if copies.terminated[i] or copies.truncated[i]:
             final = row(copies.final_observation, i)
             push(row(copies.observation, i), final, older, size)
@@ -149,7 +149,7 @@ def _with_stack(environment: Environment, blind: Lifecycle) -> Lifecycle:
         end(copies, i)
 
     def show(copies, i):
-        """Write the newest frame, and let the first one of an episode be all that was ever seen."""
+        """Write the newest frame; an episode's first frame fills the whole stack."""
         seen = row(copies.observation, i)
         goes_on = copies.elapsed[i] > 0
         if goes_on:
@@ -163,18 +163,18 @@ def _with_stack(environment: Environment, blind: Lifecycle) -> Lifecycle:
 
 
 def unseen(state, params, observation):
-    """The `observe` of copies that somebody else lets see."""
+    """Do nothing: the `observe` of environments whose observations other code writes."""
 
 
 def element(array, i):
-    """Element i of an array with one number for each copy."""
+    """Return element i of an array with one number per environment."""
     return array[i]
 
 
 def ending_mask(environment: Environment) -> Callable[..., Any]:
-    """`legal_at_the_end(copies, i)`: keep what is legal in the last state of an episode, before the next one begins.
+    """Make `legal_at_the_end(copies, i)`, which stores the final state's legal actions before the next episode begins.
 
-    In a terminal state nothing is: the environment is not asked, whose function need not know such states.
+    A terminal state has none: the environment's function is not called, as it need not support such states.
     """
     if environment.legal is None:
         return no_mask_at_the_end
@@ -192,8 +192,8 @@ def ending_mask(environment: Environment) -> Callable[..., Any]:
 
 
 def no_mask_at_the_end(copies, i):
-    """Keep no mask: in this environment every action is legal."""
+    """Store no mask: in this environment every action is legal."""
 
 
 def no_mask(state, params, mask):
-    """The `legal` of an environment in which every action is legal."""
+    """Write no mask: in this environment every action is legal."""

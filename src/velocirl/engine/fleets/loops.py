@@ -1,7 +1,7 @@
-"""The loops over copies: advancing, starting and random choosing of a fleet, composed from one copy's life.
+"""Loops over environments: stepping, starting and sampling actions of a fleet, composed from the life cycle.
 
-Plain Python runs them as they stand; the CPU compiles each as a unit. Each stage is a loop of its own, because a loop
-that only steps can be vectorised, and one that also resets cannot.
+Plain Python runs them as they are; the CPU compiles each as a unit. Each stage is a separate loop: one that only steps
+can be vectorized, one that also resets cannot.
 """
 
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from velocirl.engine.fleets.lifecycle import Lifecycle
 
-RANDOM_BLOCK = 256  # copies that a random run carries through many steps together, within the first-level cache
-STEP_BLOCK = 2048  # copies that a step takes through its stages together, within the second-level cache
+RANDOM_BLOCK = 256  # environments that a random run takes through many steps together, within the L1 cache
+STEP_BLOCK = 2048  # environments that a step takes through its stages together, within the L2 cache
 
 
 def advance_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`advance((copies,), first, stop, place)`: copies of a range take the step that their action says."""
+    """Make `advance((copies,), first, stop, place)`, which steps a range of environments by their actions."""
     move, conclude, show = life.move, life.conclude, life.show
 
     def advance(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         copies = arguments[0]
         for start in range(first, stop, STEP_BLOCK):
-            # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
+            # Unsigned, so that no index needs the test for a negative one, which would prevent vectorization.
             begin, end = np.uint64(start), np.uint64(min(start + STEP_BLOCK, stop))
             for i in range(begin, end):
                 move(copies, i)
@@ -37,7 +37,7 @@ def advance_loop(life: Lifecycle) -> Callable[..., Any]:
 
 
 def begin_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`begin((copies, chosen), first, stop, place)`: those of a range that are chosen start a new episode."""
+    """Make `begin((copies, chosen), first, stop, place)`: the chosen environments of a range start a new episode."""
     begin, show = life.begin, life.show
 
     def begin_chosen(arguments, first, stop, place):  # noqa: ARG001
@@ -52,7 +52,7 @@ def begin_loop(life: Lifecycle) -> Callable[..., Any]:
 
 
 def show_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`show_all((copies,), first, stop, place)`: copies of a range see again what they see."""
+    """Make `show_all((copies,), first, stop, place)`, which rewrites the observations of a range."""
     show = life.show
 
     def show_all(arguments, first, stop, place):  # noqa: ARG001
@@ -65,7 +65,7 @@ def show_loop(life: Lifecycle) -> Callable[..., Any]:
 
 
 class Chances(NamedTuple):
-    """What of copies decides a random action: the same arrays for all environments with the same actions."""
+    """Arrays that determine a random action: the same for all environments with the same action space."""
 
     rng: NDArray[Any]
     action: NDArray[Any]
@@ -73,12 +73,12 @@ class Chances(NamedTuple):
 
 
 def chances_of(copies: Any) -> Chances:
-    """Those of these copies."""
+    """Return the arrays of a fleet that determine a random action."""
     return Chances(copies.rng, copies.action, copies.mask)
 
 
 def choose_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`choose_all((chances,), first, stop, place)`: copies of a range draw random legal actions."""
+    """Make `choose_all((chances,), first, stop, place)`, which samples random legal actions for a range."""
     choose = life.choose
 
     def choose_all(arguments, first, stop, place):  # noqa: ARG001
@@ -90,11 +90,11 @@ def choose_loop(life: Lifecycle) -> Callable[..., Any]:
     return choose_all
 
 
-# The same for one copy, for devices that take copies one by one.
+# Functions for a single environment, for devices that run one thread per environment.
 
 
 def stepping(life: Lifecycle) -> Callable[..., Any]:
-    """`step(i, r, place, copies)`: copy i takes the step that its action says."""
+    """Make `step(i, r, place, copies)`, which steps environment i by its action."""
     move, conclude, show = life.move, life.conclude, life.show
 
     def step(i, r, place, copies):  # noqa: ARG001 - every function of an index has the same first arguments
@@ -106,7 +106,7 @@ def stepping(life: Lifecycle) -> Callable[..., Any]:
 
 
 def beginning(life: Lifecycle) -> Callable[..., Any]:
-    """`begin(i, r, place, copies, chosen)`: copy i starts a new episode, if it is chosen."""
+    """Make `begin(i, r, place, copies, chosen)`: environment i starts a new episode, if it is chosen."""
     begin, show = life.begin, life.show
 
     def begin_chosen(i, r, place, copies, chosen):  # noqa: ARG001
@@ -118,7 +118,7 @@ def beginning(life: Lifecycle) -> Callable[..., Any]:
 
 
 def running(life: Lifecycle) -> Callable[..., Any]:
-    """`run(i, r, place, copies)`: copy i takes `place` steps with random actions."""
+    """Make `run(i, r, place, copies)`, which takes `place` steps with random actions in environment i."""
     choose, move, conclude, show = life.choose, life.move, life.conclude, life.show
 
     def run(i, r, place, copies):  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Uniformly random actions, as scalar functions: for a fleet that acts by itself, without an agent."""
+"""Sampling of uniformly random actions by scalar functions, for fleets without an agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sampler(environment: Environment) -> Callable[..., Any]:
-    """The function `(copies, i)` that draws a random legal action for copy i."""
+    """Make the function `(copies, i)` that samples a random legal action for environment i."""
     space, masked = environment.action, environment.legal is not None
     if isinstance(space, Discrete):
         return _masked_discrete(int(space.n)) if masked else _discrete(int(space.n))
@@ -30,7 +30,7 @@ def sampler(environment: Environment) -> Callable[..., Any]:
 
 
 def draw_legal(mask, first, count, rng):
-    """The index within [0, count) of a random set entry of mask[first : first + count]; 0 if none is set."""
+    """Return the index within [0, count) of a random set entry of mask[first : first + count]; 0 if none is set."""
     legal = 0
     for k in range(count):
         legal += 1 if mask[first + k] else 0
@@ -45,9 +45,9 @@ def draw_legal(mask, first, count, rng):
 
 
 def _bounds(space: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Where the numbers of a Box are drawn from."""
+    """Return the bounds for sampling a Box."""
     bounds: Box = space
-    # Where the space has no bound, "uniform" has no meaning; an interval of length 2 keeps the action finite.
+    # An unbounded uniform distribution does not exist; an interval of length 2 keeps the action finite.
     low = np.where(np.isfinite(bounds.low), bounds.low, np.where(np.isfinite(bounds.high), bounds.high - 2.0, -1.0))
     high = np.where(np.isfinite(bounds.high), bounds.high, low + 2.0)
     return tuple(map(float, low.reshape(-1))), tuple(map(float, high.reshape(-1)))
@@ -107,7 +107,7 @@ def _in_parts(parts: list[Part], masked: bool) -> Callable[..., Any]:
 
 
 def _part(part: Part, masked: bool, first: int) -> Callable[..., Any]:
-    """`draw(action, mask, rng)` for one part."""
+    """Make `draw(action, mask, rng)` for one part."""
     put, counts = writer(part), part.counts
     low, high = ((), ()) if counts else _bounds(part.space)
 

@@ -1,7 +1,7 @@
-"""Copies whose frames are drawn by many threads together, for devices that have thousands of them.
+"""Rendering of pixel observations by many threads per environment, for devices with thousands of threads.
 
-A step is then work for each copy and work for each row of each frame in turn. Between the two all threads meet: a frame
-is drawn from the state that a copy is in before it begins anew, and moved by a place before the next is drawn.
+A step alternates between work per environment and work per row of each frame. All threads synchronize between the two.
+A final frame is drawn from the state before autoreset; the stack is shifted before the newest frame is drawn.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Works = list[Work | Divided]
 
 
 def shares_frames(environment: Environment) -> bool:
-    """Whether the frames of one copy are more than a thread's own work."""
+    """Return whether an environment's frames are too much work for a single thread."""
     return environment.observe_row is not None or environment.stack > 1
 
 
 class SharedFrames:
-    """The work of copies that see in this way; `owner` is that of their functions, see `Work`.
+    """Work items of fleets that draw frames in this way; `owner` owns their functions, see `Work`.
 
-    A device may have a way of its own to `draw` the rows of the newest frames, see `drawing_newest`.
+    A device may pass its own function `draw` for the rows of the newest frames, see `drawing_newest`.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class SharedFrames:
         self._draw = draw or drawing_newest(self._paint, self._rows, environment.stack)
 
     def step(self) -> Works:
-        """Each copy takes the step that its action says."""
+        """Return the work that steps each environment by its action."""
         return self._after(self._work(moving(self._life.move)))
 
     def random_step(self) -> Works:
-        """Each copy takes a step with a random action."""
+        """Return the work that steps each environment by a random action."""
         return self._after(self._work(moving_randomly(self._life.choose, self._life.move)))
 
     def begin(self, chosen: Any) -> Works:
-        """Those that are chosen start a new episode."""
+        """Return the work that starts a new episode in the chosen environments."""
         draw = drawing_first_if_chosen(self._paint, self._rows, self._environment.stack)
         return [self._work(beginning(self._life), chosen), self._work(draw, chosen, parts=self._rows)]
 
@@ -77,16 +77,16 @@ class SharedFrames:
 
 
 def words_of(size: int) -> tuple[int, Any]:
-    """So many bytes as words, as few as they can be: their number and their type."""
+    """Return the number and the type of the widest words that `size` bytes consist of."""
     width = next(width for width in (8, 4, 2, 1) if size % width == 0)
     return size // width, np.dtype(f"u{width}")
 
 
-# Scalar functions: what is compiled; `rows` are the parts of a copy, or 0 where it is drawn as a whole ----------------
+# Scalar functions, which are compiled; `rows` are the parts of a frame, or 0 if it is drawn as a whole ----------------
 
 
 def painting(environment: Environment) -> Callable[..., Any]:
-    """`paint(frames, copies, copy, k, y)`: row y of frame k of what a copy sees, or all of the frame."""
+    """Make `paint(frames, copies, copy, k, y)`, which draws row y of frame k of an environment, or the whole frame."""
     observe: Any = environment.observe
     observe_row: Any = environment.observe_row
 
@@ -105,12 +105,12 @@ def painting(environment: Environment) -> Callable[..., Any]:
 
 
 def ended(copies, copy):
-    """Whether the last step of a copy was that of its episode."""
+    """Return whether an environment's last step ended its episode."""
     return copies.terminated[copy] or copies.truncated[copy]
 
 
 def moving(move: Callable[..., Any]) -> Callable[..., Any]:
-    """`step(i, r, place, copies)`: copy i takes the step that its action says, and is as that left it."""
+    """Make `step(i, r, place, copies)`, which steps environment i by its action, without autoreset."""
 
     def step(i, r, place, copies):  # noqa: ARG001 - every function of an index has the same first arguments
         move(copies, i)
@@ -119,7 +119,7 @@ def moving(move: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def moving_randomly(choose: Callable[..., Any], move: Callable[..., Any]) -> Callable[..., Any]:
-    """The same with a random action."""
+    """Make `step(i, r, place, copies)`, which steps environment i by a random action, without autoreset."""
 
     def step(i, r, place, copies):  # noqa: ARG001
         choose(copies, i)
@@ -129,9 +129,10 @@ def moving_randomly(choose: Callable[..., Any], move: Callable[..., Any]) -> Cal
 
 
 def pushing(stack: int, size: int) -> Callable[..., Any]:
-    """`push(i, r, place, copies, seen, final)`: a word of each frame of a copy moves by one place.
+    """Make `push(i, r, place, copies, seen, final)`, which shifts one word of each frame of an environment by one slot.
 
-    To where the newest frame will be drawn: in what is seen or, where an episode ended, in its last observation.
+    The target is the array that receives the newest frame: the observation or, if an episode ended, its last
+    observation.
     """
     newest = stack - 1
 
@@ -146,7 +147,7 @@ def pushing(stack: int, size: int) -> Callable[..., Any]:
 
 
 def drawing_newest(paint: Callable[..., Any], rows: int, stack: int) -> Callable[..., Any]:
-    """`draw(i, r, place, copies)`: a row of the newest frame, of what is seen or of an episode's last observation."""
+    """Make `draw(i, r, place, copies)`: draws a row of the newest frame, of the observation or the final one."""
     parts, newest = max(rows, 1), stack - 1
 
     def draw(i, r, place, copies):  # noqa: ARG001
@@ -158,7 +159,7 @@ def drawing_newest(paint: Callable[..., Any], rows: int, stack: int) -> Callable
 
 
 def drawing_first_if_ended(paint: Callable[..., Any], rows: int, stack: int) -> Callable[..., Any]:
-    """`draw(i, r, place, copies)`: a row of all frames of a copy that has begun anew."""
+    """Make `draw(i, r, place, copies)`: draws a row of the new episode's stack, after an environment's autoreset."""
     parts = max(rows, 1)
 
     def draw_first(i, r, place, copies):  # noqa: ARG001
@@ -171,7 +172,7 @@ def drawing_first_if_ended(paint: Callable[..., Any], rows: int, stack: int) -> 
 
 
 def drawing_first_if_chosen(paint: Callable[..., Any], rows: int, stack: int) -> Callable[..., Any]:
-    """`draw(i, r, place, copies, chosen)`: the same of one that was chosen to."""
+    """Make `draw(i, r, place, copies, chosen)`: draws a row of all frames of a chosen environment."""
     parts = max(rows, 1)
 
     def draw_first(i, r, place, copies, chosen):  # noqa: ARG001
@@ -184,7 +185,7 @@ def drawing_first_if_chosen(paint: Callable[..., Any], rows: int, stack: int) ->
 
 
 def concluding_unseen(life: Any) -> Callable[..., Any]:
-    """`conclude(i, r, place, copies)`: where its episode ended, copy i begins the next; and what it may do."""
+    """Make `conclude(i, r, place, copies)`: ends environment i's finished episode and writes its action mask."""
     end, look = life.conclude, life.show
 
     def conclude(i, r, place, copies):  # noqa: ARG001

@@ -1,1 +1,1 @@
-"""Where functions run: plain Python, CPU threads, CUDA."""
+"""Targets that run functions: plain Python, CPU threads, CUDA."""

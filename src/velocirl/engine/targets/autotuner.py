@@ -1,10 +1,10 @@
-"""Thread autotuner: finds how many workers make work fastest, while it runs.
+"""Thread autotuner: finds the fastest number of workers while the work runs.
 
-It measures nanoseconds per unit of work (an update, a rollout, a step) in windows of about a millisecond. Now and then
-it tries the next smaller or larger number of workers, or a single one, for a few windows and keeps it if that was
-faster. A trial that fails doubles the pause before the next one. Work that suddenly takes longer, as it does when
-another program takes a core, is tried with fewer workers at once. The functions are scalar and compiled into the loops
-that they tune.
+It measures nanoseconds per unit of work (an update, a rollout, a step) in windows of about a millisecond. From time to
+time it tries another number of workers for a few windows: the next smaller, the next larger, or one. It keeps the
+number if that was faster. A failed trial doubles the pause before the next one. If the work suddenly becomes slower,
+for instance because another program takes a core, fewer workers are tried at once. The functions are scalar and
+compiled into the loops that they tune.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MAX_LEVELS = 16  # numbers of workers to choose from
 WINDOW = 1_000_000  # nanoseconds of a window, at least
 TRIAL = 4  # windows of a trial; the first does not count
 SHORT_PAUSE, LONG_PAUSE = 20_000_000, 1_000_000_000  # nanoseconds between two trials
-REST = 50  # times the duration of a trial, at least, before the next
-ALONE = 4  # trials of which one is of a single worker: where all others are delayed alike, no step down would gain
+REST = 50  # minimum pause after a trial, as a multiple of its duration
+ALONE = 4  # one trial in ALONE uses a single worker: if all others are delayed alike, one fewer gains nothing
 GAIN = 0.97  # more workers must take less than this share of the time: they take cores from others
 SLOWER, SLOW_WINDOWS = 1.5, 3  # times the usual cost, for that many windows: fewer workers are tried at once
 HOPELESS = 2.0  # times the usual cost, at which a trial ends at once
@@ -28,8 +28,8 @@ TUNER = np.dtype(
     [
         ("ladder", np.int64, (MAX_LEVELS,)),  # numbers of workers, ascending
         ("levels", np.int64),
-        ("level", np.int64),  # the level that is in use,
-        ("cost", np.float64),  # and nanoseconds per unit of work there; 0 where unknown
+        ("level", np.int64),  # the level in use,
+        ("cost", np.float64),  # and its nanoseconds per unit of work; 0 if unknown
         ("candidate", np.int64),  # the level on trial, or -1
         ("windows", np.int64),  # of the trial so far
         ("trial_time", np.int64),  # nanoseconds of work of the whole trial,
@@ -41,23 +41,23 @@ TUNER = np.dtype(
         ("probe_at", np.int64),  # time of the next trial
         ("time", np.int64),  # the window: nanoseconds of work,
         ("units", np.int64),  # and units of work done in it
-        ("slow", np.int64),  # the last windows that were much slower than usual
+        ("slow", np.int64),  # the latest consecutive windows that were much slower than usual
         ("sudden", np.int64),  # whether the trial began because of them
-        ("workers", np.int64),  # how many are to work now
-        ("available", np.int64),  # how many could
+        ("workers", np.int64),  # number of workers to use now
+        ("available", np.int64),  # maximum number of workers
     ],
     align=True,
 )
 
 
 def ladder_of(threads: int) -> list[int]:
-    """List the numbers of workers to choose from: 1, 2, 3, 4, 6, 8, 12, … and the largest two."""
+    """Return the numbers of workers to choose from: 1, 2, 3, 4, 6, 8, 12, … and the largest two."""
     steps = {step * 2**k for step in (2, 3) for k in range(10)}
     return sorted({1, max(threads - 1, 1), threads, *(step for step in steps if step < threads)})[-MAX_LEVELS:]
 
 
 def begin_tuner(tuner, ladder):
-    """Start with the most workers; nothing is known yet."""
+    """Initialize a tuner with the maximum number of workers and no measurements."""
     for k in range(len(ladder)):
         tuner["ladder"][k] = ladder[k]
     tuner["levels"] = len(ladder)
@@ -69,9 +69,9 @@ def begin_tuner(tuner, ladder):
 
 
 def tune(tuner, since, work):
-    """Take in that `work` units were done since a moment; returns the moment of now.
+    """Record that `work` units were done since the time `since`; returns the current time.
 
-    `tuner.workers` then says how many are to do the next units.
+    `tuner.workers` is then the number of workers for the next units.
     """
     moment = now()
     tuner.time += moment - since
@@ -90,7 +90,7 @@ def tune(tuner, since, work):
 
 
 def judge(tuner, moment, cost):
-    """Take in a window of the usual number of workers; begin a trial where one is due."""
+    """Record a window of the usual number of workers; begin a trial if one is due."""
     if tuner.cost == 0.0:
         tuner.cost = cost
     if cost > SLOWER * tuner.cost:
@@ -110,7 +110,7 @@ def judge(tuner, moment, cost):
 
 
 def next_level(tuner):
-    """Return the level that is tried next: a single worker first and now and then, else in the last good direction."""
+    """Return the level to try next: a single worker first and occasionally, else in the last successful direction."""
     tuner.trials += 1
     if tuner.trials % ALONE == 1 and tuner.level > 1:
         return 0
@@ -122,12 +122,12 @@ def next_level(tuner):
 
 
 def most_workers(tuner):
-    """Return how many workers the next trial may want: helpers beyond them are left asleep."""
+    """Return the maximum number of workers of the next trial; other helpers are not woken."""
     return tuner["ladder"][min(tuner["level"] + 1, tuner["levels"] - 1)]
 
 
 def begin_trial(tuner, level, sudden):
-    """Let another number of workers work for some windows; `sudden` where work has just become slow."""
+    """Use another number of workers for some windows; `sudden` if the work has just become slow."""
     if tuner.ladder[level] > tuner.available:
         return
     tuner.candidate = level
@@ -141,7 +141,7 @@ def begin_trial(tuner, level, sudden):
 
 
 def continue_trial(tuner, moment, cost):
-    """Take in a window of a trial, and decide when it has been long enough."""
+    """Record a window of a trial, and end the trial when it has been long enough."""
     tuner.windows += 1
     more = tuner.candidate > tuner.level
     tuner.trial_time += tuner.time
@@ -156,7 +156,7 @@ def continue_trial(tuner, moment, cost):
 
 
 def end_trial(tuner, moment, better, cost):
-    """Keep the number of workers on trial if it was better, else go back and pause longer."""
+    """Keep the number of workers on trial if it was better; otherwise revert and pause longer."""
     rest = REST * tuner.trial_time
     if better:
         tuner.level = tuner.candidate

@@ -12,10 +12,10 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
-    """Count the cores that this process may keep busy; at least 1.
+    """Return the number of cores that this process may keep busy; at least 1.
 
     Compute-bound loops gain nothing from a second hyperthread of a core, so each physical core counts once. A quota is
-    rounded down: a thread too many would use it up, and then all threads pause until the next period.
+    rounded down: one thread too many would exhaust it, and then all threads pause until the next period.
     """
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores = len({_core_of(cpu) for cpu in affinity})
@@ -30,7 +30,7 @@ def cpu_quota() -> float | None:
 
 @cache
 def _core_of(cpu: int) -> str:
-    """Identify the physical core of a CPU by its list of hyperthreads; by its own number where that is unknown."""
+    """Return the list of hyperthreads of a CPU's physical core as its id; the CPU's own number if unknown."""
     try:
         return (CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:
@@ -38,7 +38,7 @@ def _core_of(cpu: int) -> str:
 
 
 def _smallest_quota(cgroups: Path, membership: Path) -> float | None:
-    """Read the quotas of cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us`) from the process's group up to the root."""
+    """Return the smallest quota, cgroup v2 (`cpu.max`) or v1 (`cpu.cfs_quota_us`), from the process's group upwards."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:

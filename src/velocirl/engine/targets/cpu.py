@@ -1,4 +1,4 @@
-"""The CPU target: an environment's functions as units that threads call for their blocks of copies."""
+"""CPU target: an environment's functions as units, which threads call for blocks of environments."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from velocirl.engine.targets.team import Team
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
-# The arrays with a row for each copy.
+# The arrays with one row per environment.
 ROWS = (
     "rng", "action", "observation", "final_observation", "mask", "final_mask", "costs", "cost_total", "episode_costs",
 )  # fmt: skip
-# With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
+# With fewer environments per thread, distributing a step costs more than the second thread saves.
 COPIES_PER_THREAD = 2048
-# A step that takes less, in nanoseconds, is not shared out; found out by the first calls.
+# A step that takes less time, in nanoseconds, is not distributed; the first calls measure it.
 WORTH_SHARING, FIRST_CALLS = 20_000, 8
 
 
 def choose_and_advance(arguments, first, stop, place):
-    """Copies of a range take `place` steps with random actions, by two units: of the choices and of a step."""
+    """Take `place` steps with random actions in a range of environments, by two units: sampling and stepping."""
     choose, advance = arguments
     for begin in range(first, stop, RANDOM_BLOCK):
         end = min(begin + RANDOM_BLOCK, stop)
@@ -48,7 +48,7 @@ def choose_and_advance(arguments, first, stop, place):
 
 
 class CPUTarget:
-    """Runs a fleet on CPU cores."""
+    """Target that runs a fleet on CPU cores."""
 
     def __init__(
         self, environment: Environment, copies: Copies, threads: int | None = None, *, check: bool = False
@@ -70,46 +70,46 @@ class CPUTarget:
         self._tried: list[int] = []  # nanoseconds of the first steps
         share = -(-self._count // self.threads)
         self._chooses = threads is None and min(available_cores(), self._count) > 1
-        # The copies of each thread, as numbers and as arrays.
+        # The environments of each thread, as index ranges and as arrays.
         self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
         self.shares = [each_array(operator.itemgetter(slice(*span)), self._seen) for span in self.ranges]
 
     def prepare(self) -> None:
-        """Compile a step now, so that a fault in one of its functions shows here."""
+        """Compile a step now, so that an error in one of its functions is raised here."""
         _ = self.advance_unit
         compile_waiting()
 
     def advance(self) -> None:
-        """Every copy takes the step that its action says."""
+        """Step every environment by its action."""
         if (settled := self._advance()) is not None:
             self._advance = settled
 
     def advance_into(self, observation: NDArray[Any]) -> None:
-        """The same, with what is seen in an array of the caller's, like the fleet's own; that is out of date then."""
+        """Step into the caller's observation array, laid out like the fleet's own, which is then out of date."""
         with self.advance_unit.redirected(self.copies.observation, observation):
             self.advance()
 
     def show(self) -> None:
-        """Bring the fleet's own observations up to date."""
+        """Update the fleet's own observations."""
         self._show_unit(0, self._count)
 
     def begin(self, chosen: NDArray[Any]) -> None:
-        """The chosen copies start a new episode."""
+        """Start a new episode in the chosen environments."""
         self._chosen[:] = chosen
         self.begin_unit(0, self._count)
 
     def run_randomly(self, steps: int) -> None:
-        """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
+        """Take `steps` steps with random actions in every environment, block by block: a block stays in cache."""
         self._run(steps)
 
     @cached_property
     def advance_unit(self) -> BoundUnit:
-        """A range of copies takes the step that its actions say."""
+        """Unit that steps a range of environments by their actions."""
         return self.bind(advance_loop(self.life), self._seen)
 
     @cached_property
     def begin_unit(self) -> BoundUnit:
-        """Those of a range of copies that are chosen begin a new episode."""
+        """Unit that starts a new episode in the chosen environments of a range."""
         return self.bind(begin_loop(self.life), self._seen, self._chosen)
 
     @cached_property
@@ -147,7 +147,7 @@ class CPUTarget:
         self.advance_unit(0, self._count)
 
     def _try(self) -> Callable[[], Any] | None:
-        """Step in one thread; after some calls, return what is to do it from now on."""
+        """Step in one thread; after some calls, return the function that steps from now on."""
         began = perf_counter_ns()
         self._alone()
         self._tried.append(perf_counter_ns() - began)
@@ -157,11 +157,11 @@ class CPUTarget:
         return self._alone if too_short else partial(self._team.ranges([self.advance_unit], self._count), 0)
 
     def bind(self, loop: Any, *arguments: Any) -> BoundUnit:
-        """A unit of this environment's functions; what the compiler refuses is named by the person's own line."""
+        """Bind a unit of this environment's functions; compiler errors are reported by the user's own line."""
         return bind_unit(loop, arguments, self.translator, self._rehearse, explain=self._explain)
 
     def _explain(self, error: Exception) -> Exception:
-        """What the compiler says, as the person's own line; numba fails in many ways."""
+        """Convert a compiler error to a message about the user's own line; numba fails in many ways."""
         return error if isinstance(error, (DefinitionError, OSError)) else diagnose(self._environment, error)
 
     def _rehearse(self) -> None:

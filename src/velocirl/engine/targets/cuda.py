@@ -1,4 +1,4 @@
-"""The CUDA target: the same functions as device functions, one thread for each copy, or for each row of its frames."""
+"""CUDA target: the same functions as device functions, one thread per environment or per row of its frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CUDATarget:
-    """Runs a fleet on a GPU; its arrays live there."""
+    """Target that runs a fleet on a GPU, with its arrays in GPU memory."""
 
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:
         if threads is not None:
@@ -41,37 +41,37 @@ class CUDATarget:
         if shares_frames(environment):
             self._shared = SharedFrames(environment, self.copies, self, drawing_in_tiles(environment))
         self.translator = unit_translator(environment.id, double=environment.double)
-        if not has_parts(environment.action):  # those are taken by the host
+        if not has_parts(environment.action):  # composite actions are validated on the host
             self._accept = Relauncher(accepting(environment), self.translator, self)
         self._flag = Relauncher(flag_ended, self.translator)
         self._sum = Relauncher(sum_row, self.translator)
 
     def rehearse(self) -> None:
-        """Run the environment's functions in plain Python, before anything of them is compiled."""
+        """Dry-run the environment's functions in plain Python, before any of them is compiled."""
         rehearse(self._environment, self._params)
 
     def tell(self, error: Exception) -> Exception:
-        """A failure of the compiler as the person's own line."""
+        """Convert a compiler error to a message about the user's own line."""
         return diagnose(self._environment, error)
 
     def prepare(self) -> None:
-        """Nothing is left to be done before a step."""
+        """Do nothing: no work precedes the first step."""
 
     def step_works(self) -> Works:
-        """The work by which each copy takes the step that its action says."""
+        """Return the work that steps each environment by its action."""
         return [Work(stepping(self.life), (self.copies,), self)] if self._shared is None else self._shared.step()
 
     def advance(self) -> None:
-        """Every copy takes the step that its action says."""
+        """Step every environment by its action."""
         self._advance(0)
 
     def begin(self, chosen: NDArray[np.bool_]) -> None:
-        """The chosen copies start a new episode."""
+        """Start a new episode in the chosen environments."""
         self._chosen.copy_to_device(chosen)
         self._begin(0)
 
     def run_randomly(self, steps: int) -> None:
-        """Every copy takes `steps` steps with random actions; in one launch, where frames are not shared out."""
+        """Take `steps` steps with random actions; in one launch, unless frames are drawn by several threads."""
         if self._shared is None:
             self._run(steps)
             return
@@ -79,19 +79,19 @@ class CUDATarget:
             self._run(0)
 
     def ended(self) -> Any:
-        """Which copies ended an episode in the last step, as an array of the device."""
+        """Return the mask of environments whose episode ended in the last step, as a device array."""
         flags = cuda.device_array(self._count, np.bool_)
         self._flag(self._count, self.copies.terminated, self.copies.truncated, flags)
         return flags
 
     def summed(self, rows: Any) -> Any:
-        """The sum of each copy's row of numbers, as an array of the device."""
+        """Return the sum of each environment's row of numbers, as a device array."""
         sums = cuda.device_array(self._count, rows.dtype)
         self._sum(self._count, rows, sums)
         return sums
 
     def accept(self, actions: Any) -> int:
-        """Take actions that lie on the device; returns the first copy whose action is outside the space, or -1."""
+        """Copy actions from a device array; returns the first environment whose action is outside the space, or -1."""
         first_bad = cuda.to_device(np.full(1, self._count, np.int32))
         self._accept(self._count, actions, self.copies.action, first_bad)
         bad = int(first_bad.copy_to_host()[0])
@@ -122,7 +122,7 @@ class CUDATarget:
 
 
 def parts_on_host(actions: Any) -> Any:
-    """Actions whose parts may lie on the device, with all of them on the host."""
+    """Copy actions to the host, including all parts that are on the device."""
     if isinstance(actions, Mapping):
         return {key: parts_on_host(part) for key, part in actions.items()}
     if isinstance(actions, (tuple, list)):
@@ -132,19 +132,19 @@ def parts_on_host(actions: Any) -> Any:
 
 
 def duplicate(array: Any) -> Any:
-    """A copy of an array of the device, on the device."""
+    """Copy a device array, on the device."""
     twin = cuda.device_array(array.shape, array.dtype)
     twin.copy_to_device(array)
     return twin
 
 
 def flag_ended(i, r, place, terminated, truncated, flags):  # noqa: ARG001 - as every function of an index
-    """Whether copy i has ended an episode."""
+    """Store whether environment i has ended an episode."""
     flags[i] = terminated[i] or truncated[i]
 
 
 def sum_row(i, r, place, rows, sums):  # noqa: ARG001
-    """The sum of copy i's numbers."""
+    """Store the sum of environment i's numbers."""
     total = rows[i, 0]
     for k in range(1, rows.shape[1]):
         total += rows[i, k]
@@ -152,7 +152,7 @@ def sum_row(i, r, place, rows, sums):  # noqa: ARG001
 
 
 def accepting(environment: Environment) -> Callable[..., Any]:
-    """`accept(i, r, place, actions, into, first_bad)`: take copy i's action, or report that it is outside the space."""
+    """Make `accept(i, r, place, actions, into, first_bad)`: copies environment i's action, or reports it as invalid."""
     accepted = _accepted(environment)
 
     def accept(i, r, place, actions, into, first_bad):  # noqa: ARG001
@@ -163,7 +163,7 @@ def accepting(environment: Environment) -> Callable[..., Any]:
 
 
 def _accepted(environment: Environment) -> Any:
-    """The function `(actions, i, into)` that copies one action if it lies in the space, and says whether it does."""
+    """Make the function `(actions, i, into)` that copies an action if it is in the space; it returns whether it is."""
     space: Any = environment.action
     if not space.shape:
         count = int(space.n)
@@ -181,7 +181,7 @@ def _accepted(environment: Environment) -> Any:
 
     def accept_row(actions, i, into):
         for k in range(into.shape[1]):
-            if not (actions[i, k] >= low[k] and actions[i, k] <= high[k]):  # so written, NaN is outside
+            if not (actions[i, k] >= low[k] and actions[i, k] <= high[k]):  # in this form, NaN is outside
                 return False
         for k in range(into.shape[1]):
             into[i, k] = actions[i, k]

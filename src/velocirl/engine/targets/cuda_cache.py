@@ -1,4 +1,4 @@
-"""The disk cache of CUDA kernels: as for the CPU, found by what a kernel depends on."""
+"""Disk cache of CUDA kernels, keyed by a kernel's dependencies as on the CPU."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ except ImportError as missing:
 
 
 class _Kernels(dispatcher.CUDACacheImpl):
-    """How numba-cuda stores a kernel; ours needs no search for a place to put it."""
+    """Storage format of numba-cuda's kernels, without its search for a directory."""
 
     def __init__(self) -> None:
         pass
 
 
 class CUDAContentCache(dispatcher.CUDACache):
-    """A cache of kernels whose key is a fingerprint instead of a source file's date."""
+    """Cache of kernels keyed by a fingerprint instead of a source file's date."""
 
     def __init__(self, fingerprint: str, on_miss: Callable[[], None]) -> None:
         self._cache_path = str(cache_path())
@@ -43,7 +43,7 @@ class CUDAContentCache(dispatcher.CUDACache):
         return sig, codegen.magic_tuple()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel from disk, or None after telling that it has to be compiled."""
+        """Return the kernel from disk, or None after calling `on_miss`."""
         try:
             found = super().load_overload(sig, target_context)
         except UnsafePathError:

@@ -1,8 +1,8 @@
-"""Rows of frames on a GPU: each thread draws one where that is fast, and a warp writes them out side by side.
+"""Rendering of frame rows on a GPU: each thread draws one row in shared memory, and a warp writes the rows coalesced.
 
-A thread that wrote its row straight to the memory of the fleet would write one number here while its neighbour writes
-one a row further on: for each number a transaction of its own. So rows are drawn in the memory that a block of threads
-shares, and the threads of a warp write one row after the other together.
+If each thread wrote its row straight to global memory, neighboring threads would write one row apart: one transaction
+per number. Rows are therefore drawn in the shared memory of a thread block, and the threads of a warp write one row
+after the other together.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from velocirl.engine.targets.warps import WARP
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
-MOST_BYTES = 192  # of a row: with more, too few threads have room beside each other
+MOST_BYTES = 192  # of a row: with larger rows, too few threads fit side by side
 
 
 def drawing_in_tiles(environment: Environment) -> Callable[..., Any] | None:
-    """`draw(i, r, place, copies)` as `sharing.drawing_newest` has it; None where rows do not fit, or there are none."""
+    """Make `draw(i, r, place, copies)` as in `sharing.drawing_newest`; None without rows or if they do not fit."""
     if environment.observe_row is None:
         return None
     observe_row: Any = environment.observe_row
@@ -40,7 +40,7 @@ def drawing_in_tiles(environment: Environment) -> Callable[..., Any] | None:
         observe_row(copies.state[copy], copies.params[copy], y, tile[thread, :width])
 
     def write_rows(i, copies, tile, thread):
-        """The rows that the threads of a warp drew; those of the last one may be fewer."""
+        """Write the rows that the threads of a warp drew; the last warp may have fewer."""
         lane = thread % WARP
         first = np.int64(i) - lane
         lanes = min(WARP, len(copies.elapsed) * height - first)
@@ -67,16 +67,16 @@ def drawing_in_tiles(environment: Environment) -> Callable[..., Any] | None:
 
 
 def width_of_tile(width: int, size: int) -> int | None:
-    """How far rows of so many pixels of this size lie apart, so that threads beside each other meet different banks.
+    """Return the row spacing in pixels so that neighboring threads access different banks; None if it is too large.
 
-    Banks of the shared memory are words of four bytes: an odd number of them. None where that is too far.
+    Banks of the shared memory are words of four bytes: the spacing is an odd number of words.
     """
     room = next((one for one in range(width, width + 8) if one * size % 8 == 4), width)
     return room if room * size <= MOST_BYTES else None
 
 
 def putting(environment: Environment) -> Callable[..., Any]:
-    """`put(into, copy, y, x, tile, thread)`: pixel x of row y of the newest frame, as a thread drew it."""
+    """Make `put(into, copy, y, x, tile, thread)`, which writes pixel x of row y of the newest frame from a tile."""
     newest, stacked = environment.stack - 1, environment.stack > 1
 
     def put(into, copy, y, x, tile, thread):

@@ -1,8 +1,8 @@
-"""Units for a GPU: each compiled by its own content to code that is still to be linked, then linked into kernels.
+"""GPU units: each compiled by its own content to linkable code, then linked into kernels.
 
-A kernel is a skeleton of C++ with a thread for each index, in which units are called one after the other; linking makes
-one piece of machine code of them, across both languages. Arguments travel in a frame, as on the CPU (see `frames`),
-which lies among the constants of a launch.
+A kernel is a C++ skeleton with a thread for each index, which calls units one after the other. Linking makes one piece
+of machine code of them, across both languages. Arguments are passed in a frame, as on the CPU (see `frames`), which is
+stored among the constants of a launch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__({threads})
 
 
 def unit_translator(name: str, *, double: bool) -> Translator:
-    """A translator for functions of units."""
+    """Return a translator for functions of units."""
     translator = cuda_translator(name, double=double)
     translator.adopt(rows_at, compiled_rows_at(intrinsic, arrays.populate_array))
     translator.adopt(keep_row, compiled_keep_row(intrinsic))
@@ -61,7 +61,7 @@ def unit_translator(name: str, *, double: bool) -> Translator:
 def unit_code(
     function: Any, kind: Any, translator: Translator, before: Callable[[], None], capability: tuple[int, int]
 ) -> tuple[str, bytes]:
-    """The name and the code of the unit of `function(i, r, place, *arguments)`, for arguments of this type."""
+    """Return the name and the code of the unit of `function(i, r, place, *arguments)`, for arguments of this type."""
     versions = f"{numba_cuda.__version__} {capability}"
     key = fingerprint(function, translator.double, translator.manner, str(kind), versions)
     name = f"velocirl_{key[:40]}"
@@ -90,7 +90,7 @@ def _compile(function: Any, kind: Any, translator: Translator, name: str, capabi
 
 @contextmanager
 def _as_if_on(capability: tuple[int, int]) -> Iterator[None]:
-    """Let functions that a unit calls be compiled for a GPU that need not be there."""
+    """Compile functions called by a unit, in this context, for a GPU that need not be present."""
     before = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
@@ -102,7 +102,7 @@ def _as_if_on(capability: tuple[int, int]) -> Iterator[None]:
 def kernel_code(
     name: str, units: Sequence[tuple[str, bytes]], sizes: Sequence[int], capability: tuple[int, int]
 ) -> bytes:
-    """The machine code of a kernel that calls units one after the other, whose frames have these sizes."""
+    """Return the machine code of a kernel that calls units one after the other, with frames of these sizes."""
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     names = [name for name, _ in units]
     arguments = "unsigned long long frame, unsigned long long i, long long place"
@@ -130,10 +130,10 @@ def kernel_code(
 
 
 class Kernel:
-    """Units one after the other in a thread for each index: machine code for arguments of their types."""
+    """Units called one after the other by a thread for each index: machine code for arguments of their types."""
 
     def __init__(self, works: Sequence[Work], translator: Translator) -> None:
-        """`translator` is for the functions that have no owner."""
+        """Compile the kernel; `translator` is for functions without an owner."""
         device = core.Device()
         device.set_current()
         capability = tuple(device.compute_capability)
@@ -142,13 +142,13 @@ class Kernel:
             with _told(owner):
                 rules, before = (translator, _nothing) if owner is None else (owner.translator, owner.rehearse)
                 units.append(unit_code(function, type_of(arguments), rules, before, capability))
-        name = "__".join([work.function.__name__ for work in works])[:120]  # as profilers show it
+        name = "__".join([work.function.__name__ for work in works])[:120]  # shown by profilers
         code = kernel_code(name, units, [len(packed_words_of(work.arguments)) for work in works], capability)
         self._module = _checked(driver.cuModuleLoadData(code))
         self._function = _checked(driver.cuModuleGetFunction(self._module, name.encode()))
 
     def launch(self, parameters: Parameters, place: int, stream: int) -> None:
-        """Run it on a stream, given by its handle."""
+        """Run the kernel on a stream, given by its handle."""
         if parameters.blocks:
             parameters.place.value = place
             _checked(
@@ -159,10 +159,10 @@ class Kernel:
 
 
 class Parameters:
-    """What a kernel is launched with."""
+    """Launch parameters of a kernel."""
 
     def __init__(self, works: Sequence[Work], count: int) -> None:
-        self._held = works  # so that the memory of the arguments stays
+        self._held = works  # keeps the memory of the arguments alive
         words = [word for work in works for word in packed_words_of(work.arguments)] or [0]
         frame = (ctypes.c_longlong * len(words))(*(_signed(word) for word in words))
         self.place = ctypes.c_longlong(0)
@@ -172,13 +172,13 @@ class Parameters:
 
 
 class CUDALauncher:
-    """Runs work on a GPU, on the stream whose handle `stream()` gives at that time; see `launching.Launcher`."""
+    """Launcher on a GPU, on the stream whose handle `stream()` returns at launch time; see `launching.Launcher`."""
 
     def __init__(self, translator: Translator, stream: Callable[[], int]) -> None:
         self._translator, self._stream = translator, stream
 
     def launch(self, works: Sequence[Work], count: int) -> Callable[[int], None]:
-        """What runs the work for every index below `count`, in one kernel."""
+        """Return a function that runs the work for every index below `count`, in one kernel."""
         kernel, parameters, stream = Kernel(works, self._translator), Parameters(works, count), self._stream
 
         def run(place: int = 0) -> None:
@@ -188,14 +188,14 @@ class CUDALauncher:
 
 
 class Relauncher:
-    """The same for arguments that are other arrays each time, of the same types."""
+    """Launcher of one function with other arrays in each call; one kernel per combination of types."""
 
     def __init__(self, function: Any, translator: Translator, owner: Any = None) -> None:
         self._function, self._translator, self._owner = function, translator, owner
         self._kernels: dict[Any, Kernel] = {}
 
     def __call__(self, count: int, *arguments: Any, stream: int = 0) -> None:
-        """Run it for every index below a count."""
+        """Run the function for every index below `count`."""
         works = [Work(self._function, arguments, self._owner)]
         kind = type_of(arguments)
         if kind not in self._kernels:
@@ -204,12 +204,12 @@ class Relauncher:
 
 
 def _nothing() -> None:
-    """Before the functions of nobody's environment are compiled."""
+    """Do nothing, before functions without an owner are compiled."""
 
 
 @contextmanager
 def _told(owner: Any) -> Iterator[None]:
-    """What a compiler says of an environment's functions is told as the person's own line."""
+    """Convert compiler errors about an owner's functions to messages about the user's own line, in this context."""
     try:
         yield
     except (DefinitionError, OSError):
@@ -221,7 +221,7 @@ def _told(owner: Any) -> Iterator[None]:
 
 
 def _checked(result: Any) -> Any:
-    """What a call of the driver gives, or its error."""
+    """Return the values of a driver call; raises RuntimeError if it failed."""
     code, *values = result
     if int(code) != 0:
         _, name = driver.cuGetErrorName(code)

@@ -1,4 +1,4 @@
-"""The names of devices, as settings say them: cpu, cuda, cuda:1, python."""
+"""Device names in settings: cpu, cuda, cuda:1, python."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ GPU = re.compile(r"cuda(:\d{1,3})?")
 
 
 def kind_of(device: str) -> str:
-    """The kind of a device, whichever of several it is."""
+    """Return the kind of a device, without its number."""
     return "cuda" if GPU.fullmatch(device) else device
 
 
 def number_of(device: str) -> int | None:
-    """Which of several GPUs is meant; None where that is not said."""
+    """Return the number of a GPU; None if not specified."""
     found = GPU.fullmatch(device)
     return int(found[1][1:]) if found and found[1] else None

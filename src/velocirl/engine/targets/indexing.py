@@ -1,8 +1,8 @@
 """Functions of an index, run for a range of indices.
 
-`function(i, r, place, *arguments)` writes what belongs to index i and nothing else, so that no order and no number of
-threads can change what comes out; r is the row in which i stands in the block that is under way. Where sums are wanted,
-each index writes its own part and a reduction follows.
+`function(i, r, place, *arguments)` writes only the data of index i; r is the row of i in the current block. Results
+therefore do not depend on the order or the number of threads. For sums, each index writes its own part and a reduction
+follows.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from velocirl.engine.compiler.columns import rows_at
 
 
 def index_loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`run(arguments, first, stop, place)`: a function of an index, for all indices of a range."""
+    """Make `run(arguments, first, stop, place)`, which calls a function of an index for all indices of a range."""
 
     def run(arguments, first, stop, place):
-        # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
+        # Unsigned, so that no index needs the test for a negative one, which would prevent vectorization.
         begin = np.uint64(first)
         for i in range(begin, np.uint64(stop)):
             function(i, i - begin, place, *arguments)
@@ -29,9 +29,9 @@ def index_loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def row_loop(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]:
-    """`run(columns, first, stop, place)`: a scalar function of rows, for all rows of a range; see `columns`.
+    """Make `run(columns, first, stop, place)`, which calls a scalar function for all rows of a range; see `columns`.
 
-    A function that has a `head` takes it first.
+    A `head` is passed as the function's first argument.
     """
 
     def run(columns, first, stop, place):

@@ -1,8 +1,8 @@
-"""Launching functions of an index over a range of them, one after the other for each index: in Python, or on threads.
+"""Launchers of functions of an index over a range: in Python, or on threads.
 
-A launch is a list of work: functions `function(i, r, place, *arguments)` (see `indexing`), which a GPU runs one after
-the other for an index within a single kernel. They must not read what a function of the same launch wrote for another
-index.
+A launch is a list of work: functions `function(i, r, place, *arguments)` (see `indexing`). A GPU calls them one after
+the other for an index, within a single kernel. They must not read data that a function of the same launch wrote for
+another index.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import index_loop
 from velocirl.engine.targets.team import Team
 
-# With fewer indices for each thread, calling a second one costs more than it saves.
+# With fewer indices per thread, waking a second thread costs more than it saves.
 INDICES_PER_THREAD = 4096
 
 
 class Work(NamedTuple):
-    """A function of an index and its arguments: arrays, records and tuples of them."""
+    """Function of an index and its arguments: arrays, records and tuples of them."""
 
     function: Any
     arguments: tuple[Any, ...]
-    owner: Any = None  # of an environment's functions on a GPU: what translates them, and tells what is wrong with them
+    owner: Any = None  # on a GPU, for an environment's functions: provides their translator and error messages
 
 
 class Divided(NamedTuple):
-    """Work for so many parts of each index, with a thread for each; before and after it, all threads meet."""
+    """Work for `parts` parts of each index, one thread per part; all threads synchronize before and after it."""
 
     work: Work
     parts: int
 
 
 class Bound(NamedTuple):
-    """A unit of the CPU that goes through a range of indices by itself."""
+    """CPU unit that processes a range of indices by itself."""
 
     unit: BoundUnit
 
 
 class Launcher(Protocol):
-    """Runs work on one device."""
+    """Launcher of work on one device."""
 
     def launch(self, works: Sequence[Any], count: int) -> Callable[[int], None]:
-        """What runs the work for every index below `count`, called with the place."""
+        """Return a function of `place` that runs the work for every index below `count`."""
         ...
 
 
 def by_row(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]:
-    """A scalar function of rows as a function of an index; its only argument are columns."""
+    """Convert a scalar function of rows to a function of an index, whose only arguments are columns."""
 
     def run(i, r, place, *columns):
         function(*rows_at(columns, i, r, place))
@@ -60,15 +60,15 @@ def by_row(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]
         function(head, *rows_at(columns, i, r, place))
 
     made = run if head is None else run_with_head
-    made.__name__ = function.__name__  # as profilers and debuggers show it
+    made.__name__ = function.__name__  # shown by profilers and debuggers
     return made
 
 
 class PythonLauncher:
-    """Runs work in the interpreter, to step through with a debugger."""
+    """Launcher in the interpreter, for stepping through with a debugger."""
 
     def launch(self, works: Sequence[Work], count: int) -> Callable[[int], None]:
-        """See `Launcher`; all indices of one function, then all of the next."""
+        """Return the runner, see `Launcher`; it runs all indices of one function, then of the next."""
 
         def run(place: int = 0) -> None:
             for function, arguments, _ in works:
@@ -79,13 +79,13 @@ class PythonLauncher:
 
 
 class DividingLauncher:
-    """Runs work of which some is divided on a device whose launches follow one after the other."""
+    """Launcher of partly divided work on a device that runs launches in sequence."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
     def launch(self, works: Sequence[Any], count: int) -> Callable[[int], None]:
-        """See `Launcher`; what is divided is a launch for itself."""
+        """Return the runner, see `Launcher`; divided work is a separate launch."""
         runs = []
         for divided, some in groupby(works, lambda work: isinstance(work, Divided)):
             if divided:
@@ -103,13 +103,13 @@ class DividingLauncher:
 
 
 class CPULauncher:
-    """Runs work on CPU threads, which claim ranges of the indices."""
+    """Launcher on CPU threads, which claim ranges of the indices."""
 
     def __init__(self, threads: int, translator: Translator) -> None:
         self._team, self._translator = Team(threads, frames=4096), translator
 
     def launch(self, works: Sequence[Work | Bound], count: int) -> Callable[[int], None]:
-        """See `Launcher`."""
+        """Return the runner, see `Launcher`."""
         units = [self._bind(work) for work in works]
         if min(self._team.threads, count // INDICES_PER_THREAD) > 1:
             return self._team.ranges(units, count)

@@ -1,4 +1,4 @@
-"""The plain Python target: the same functions, uncompiled, to step through with a debugger."""
+"""Plain Python target: the same functions, uncompiled, for stepping through with a debugger."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 class PythonTarget:
-    """Runs a fleet in the interpreter."""
+    """Target that runs a fleet in the interpreter."""
 
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:  # noqa: ARG002
         self.life = lifecycle(environment)
         self._advance, self._begin = advance_loop(self.life), begin_loop(self.life)
         self._choose = choose_loop(self.life)
         self._count = len(copies.elapsed)
-        # Their fields are attributes, as the functions write them.
+        # Records with fields as attributes, as the functions access them.
         names = [name for name in ARRAYS if getattr(copies, name).dtype.names]
         self.copies = copies._replace(**{name: with_attributes(getattr(copies, name)) for name in names})
 
     def prepare(self) -> None:
-        """Nothing is left to be done before a step."""
+        """Do nothing: no work precedes the first step."""
 
     def advance(self) -> None:
-        """Every copy takes the step that its action says."""
+        """Step every environment by its action."""
         self._advance((self.copies,), 0, self._count, 0)
 
     def begin(self, chosen: NDArray[Any]) -> None:
-        """The chosen copies start a new episode."""
+        """Start a new episode in the chosen environments."""
         self._begin((self.copies, chosen), 0, self._count, 0)
 
     def run_randomly(self, steps: int) -> None:
-        """Every copy takes `steps` steps with random actions."""
+        """Take `steps` steps with random actions in every environment."""
         for _ in range(steps):
             self._choose((chances_of(self.copies),), 0, self._count, 0)
             self.advance()

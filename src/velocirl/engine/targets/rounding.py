@@ -1,4 +1,4 @@
-"""Products that a GPU rounds as a CPU does, where it would otherwise multiply and add in one instruction."""
+"""Products rounded on a GPU as on a CPU, without fused multiply-add."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDED = {32: "__nv_fmul_rn", 64: "__nv_dmul_rn"}  # by bits; functions of CUDA
 
 
 def rounded_product(intrinsic: Any) -> Any:
-    """`random.product` for a GPU, for the compiler whose `intrinsic` it is."""
+    """Return `random.product` for a GPU, compiled with `intrinsic`."""
 
     @intrinsic
     def product_compiled(typing_context: Any, one: Any, other: Any) -> Any:

@@ -1,9 +1,10 @@
 """Thread teams: the items of a parallel region are claimed by whichever threads are running.
 
-A region is a number of items, each a call of a unit. Results depend on the items, never on who runs them or when. The
-calling thread (worker 0) publishes a region, claims items itself, and waits only for items that others have claimed.
-Helpers claim what is left. A helper that the system has put aside therefore delays one item at most, and a helper that
-never arrives delays none. How many helpers may claim is decided while training runs (see `autotuner`).
+A region is a number of items, each a call of a unit. Results depend on the items, never on the thread or the time that
+runs them. The calling thread (worker 0) publishes a region, claims items itself, and waits only for items that others
+have claimed. Helpers claim the rest. A helper that the system has suspended therefore delays one item at most, and a
+helper that never arrives delays none. The autotuner adjusts the number of active helpers while training runs (see
+`autotuner`).
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, mos
 from velocirl.engine.targets.threads import SPACING, send, wait_a_moment
 
 MAX_ITEMS = 64  # of a region
-ITEMS_PER_THREAD = 4  # where indices are shared out: a slow thread then delays a fraction of the work
-LANES = 16  # indices that vectorised loops take together
+ITEMS_PER_THREAD = 4  # where indices are distributed: a slow thread then delays a fraction of the work
+LANES = 16  # indices that vectorized loops take together
 NAP = 1_000  # microseconds that a helper sleeps while fewer workers are wanted
 LINGER = 1_000_000  # nanoseconds that helpers stay after a run, in case the next follows at once
 MAX_HELPERS = 1_024  # of a process; more threads are of no use
-CALLS = np.zeros(MAX_HELPERS * SPACING, np.int64)  # how often each helper of the process was sent for, by any team
+CALLS = np.zeros(MAX_HELPERS * SPACING, np.int64)  # number of calls of each of the process's helpers, by any team
 
 # The board: one cache line for each of these, so that a write by one thread does not slow down readers of another.
 EPOCH, REGION, WORKERS, RUNNING, FAULT, WAITED, ITEMS = (SPACING * line for line in range(7))
-AVAILABLE = WORKERS + 1  # workers that could be there in this run
+AVAILABLE = WORKERS + 1  # workers that could take part in this run
 OFFSET, ITEM_STRIDE, WORKER_STRIDE, COUNT, ARGUMENT = range(REGION, REGION + 5)
 CLAIMED, DONE = 0, 1  # within the line of an item: the epochs in which it was claimed and done
 HELPERS = ITEMS + SPACING * MAX_ITEMS
-ACTIVE, HELD, PRESENT = 0, 1, 2  # within the line of a helper: its epoch or 0, the item it runs, whether it looks
+ACTIVE, HELD, PRESENT = 0, 1, 2  # within the line of a helper: its epoch or 0, the item it runs, whether it polls
 
 
 class TeamView(NamedTuple):
-    """A team as compiled code sees it."""
+    """Team as compiled code accesses it."""
 
     board: NDArray[np.int64]
     frames: NDArray[np.int64]  # of all units that regions call
@@ -68,11 +69,11 @@ def run_region(team, offset, item_stride, worker_stride, count, argument):
     for item in range(count):
         wait_for_item(board, epoch, item)
     if mailbox_read(board, FAULT) != 0:
-        raise RuntimeError("a helper thread failed")  # replaced by what it raised, see `Team.run`
+        raise RuntimeError("a helper thread failed")  # replaced by the helper's exception, see `Team.run`
 
 
 def wait_for_item(board, epoch, item):
-    """Wait until an item is done, by whoever has claimed it."""
+    """Wait until an item is done, by the worker that claimed it."""
     line, looks = ITEMS + item * SPACING, 0
     if mailbox_read(board, line + DONE) >= epoch:
         return
@@ -84,14 +85,14 @@ def wait_for_item(board, epoch, item):
 
 
 def begin_work(team, tuner):
-    """Let as many workers take part in the next regions as a tuner says; returns the moment of now."""
+    """Admit the tuner's number of workers to the next regions; returns the current time."""
     tuner.available = team.board[AVAILABLE]
     mailbox_write(team.board, WORKERS, min(tuner.workers, tuner.available))
     return now()
 
 
 def claim_items(team, epoch, worker, offset, item_stride, worker_stride, count, argument):
-    """Claim and run items until none is left, beginning with the worker's own part: its core has their data cached."""
+    """Claim and run items until none is left, beginning with the worker's own part, whose data its core has cached."""
     board = team.board
     workers = max(mailbox_read(board, WORKERS), 1)
     start = worker * count // workers if worker < workers else 0
@@ -107,9 +108,9 @@ def claim_items(team, epoch, worker, offset, item_stride, worker_stride, count, 
 
 
 def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """Helper number `first` claims items of every region, until no run has been under way for a while.
+    """Claim items of every region as helper number `first`, until no run has been active for LINGER nanoseconds.
 
-    It leaves at once where another team has sent for it: it was call number `stop` that brought it here.
+    The helper leaves at once if another team has called it since its own call, number `stop`.
     """
     team = arguments[0]
     board, own = team.board, HELPERS + first * SPACING
@@ -121,7 +122,7 @@ def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             item_stride, worker_stride = mailbox_read(board, ITEM_STRIDE), mailbox_read(board, WORKER_STRIDE)
             argument = mailbox_read(board, ARGUMENT)
             mailbox_write(board, own + ACTIVE, epoch)
-            if mailbox_read(board, EPOCH) == epoch:  # else what was read may be of two regions
+            if mailbox_read(board, EPOCH) == epoch:  # otherwise the values read may belong to two regions
                 claim_items(team, epoch, first, offset, item_stride, worker_stride, count, argument)
                 seen, looks = epoch, 0
             mailbox_write(board, own + ACTIVE, 0)
@@ -139,14 +140,14 @@ def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             called = mailbox_read(team.calls, first * SPACING) != stop
             if called or not wanted or now() - idle > LINGER:
                 mailbox_write(board, own + PRESENT, 0)
-                # Did a run begin between the last look and the line above? Then nobody was sent for.
+                # A run may have begun between the last poll and the line above, without calling this helper.
                 if mailbox_read(board, RUNNING) == 0:
                     return 0
                 mailbox_write(board, own + PRESENT, 1)
 
 
 def call_range(arguments, item, argument, worker):  # noqa: ARG001
-    """Call units, one after the other, for the range of indices that is an item."""
+    """Call units, one after the other, for the item's range of indices."""
     frames, size, count = arguments
     for k in range(len(frames)):
         call_unit(frames[k], item * size, min((item + 1) * size, count), argument)
@@ -163,7 +164,7 @@ def run_bound_region(arguments, first, stop, place):  # noqa: ARG001
 
 
 class Team:
-    """The threads that share a learner's or a fleet's work: the caller, and up to `threads - 1` helpers.
+    """Threads that divide a learner's or a fleet's work: the caller, and up to `threads - 1` helpers.
 
     Helper threads belong to the process and serve all of its teams; a team never waits for one to arrive.
     """
@@ -175,7 +176,7 @@ class Team:
         self.view = TeamView(self._board, self._frames, CALLS)
         self._assist = bind_unit(assist, (self.view,), cpu_translator("team", double=True), disjoint=False)
         self._held: list[Any] = []
-        self.outside: list[PythonUnit] = []  # units of Python that drivers call; `run` raises what they raised
+        self.outside: list[PythonUnit] = []  # Python units that drivers call; `run` raises their exceptions
         self._faults: list[BaseException] = []
         self._process = os.getpid()
 
@@ -191,15 +192,15 @@ class Team:
     def region(self, tuner: NDArray[Any], units: Sequence[BoundUnit], *, by_worker: bool = False) -> BoundUnit:
         """Bind a region as a driver for `run`, called with the number of items and an argument.
 
-        There is a unit for each item, or `by_worker`: a unit for each worker, which all items can be called with. One
-        unit alone serves all items and workers.
+        There is one unit per item or, with `by_worker`, one per worker for all items. A single unit serves all items
+        and workers.
         """
         offset, several = self.add(units), len(units) > 1
         arguments = self.view, tuner, offset, int(several and not by_worker), int(several and by_worker)
         return bind_unit(run_bound_region, arguments, cpu_translator("team", double=True), disjoint=False)
 
     def ranges(self, units: Sequence[BoundUnit], count: int) -> Callable[[int], None]:
-        """Share out the `count` indices of units: returns what calls them for all indices, with a place.
+        """Distribute `count` indices over threads; returns a function of `place` that calls the units for all indices.
 
         The units are called one after the other for a range of indices before the next range.
         """
@@ -214,24 +215,24 @@ class Team:
         return lambda argument=0: self.run(driver, tuner, items, argument)
 
     def tuner(self, items: int) -> NDArray[Any]:
-        """Make the state of an autotuner for one kind of work of this team, which has so many items at most."""
+        """Make the state of an autotuner for one kind of work of this team, with at most `items` items."""
         tuner = np.zeros(1, TUNER)
         begin_tuner(tuner[0], ladder_of(min(self.threads, items)))
         return tuner
 
     @property
     def waited(self) -> float:
-        """Return the seconds that the calling thread has waited for helpers."""
+        """Seconds that the calling thread has waited for helpers."""
         return float(self._board[WAITED]) * 1e-9
 
     def gauges(self, tuner: NDArray[Any]) -> dict[str, float]:
-        """Return how many threads do a kind of work now; nothing where there is only one."""
+        """Return the number of threads for a kind of work now; empty for a single-threaded team."""
         return {"threads": float(tuner[0]["workers"])} if self.threads > 1 else {}
 
     def run(self, driver: BoundUnit, tuner: NDArray[Any], first: int, stop: int, place: int = 0) -> None:
-        """Call a driver, which runs regions, with as many workers as the tuner says.
+        """Call a driver, which runs regions, with the tuner's number of workers.
 
-        What a helper raises is raised here, when no thread works any more.
+        A helper's exception is raised here, after all threads have stopped working.
         """
         board, workers = self._board, tuner[0]["workers"]
         due = workers > 1 or tuner[0]["probe_at"] <= time.monotonic_ns()
@@ -255,7 +256,7 @@ class Team:
                 unit.raise_fault()
 
     def _recruit(self) -> None:
-        """Send for the helpers of the next run that are not looking for work already."""
+        """Call the helpers of the next run that are not polling for work already."""
         board = self._board
         if self._process != os.getpid():  # threads do not survive a fork
             self._process = os.getpid()
@@ -268,7 +269,7 @@ class Team:
                 CALLS[helper * SPACING] += 1
                 try:
                     send(helper - 1, self._help, helper, int(CALLS[helper * SPACING]))
-                except BaseException:  # an interrupt: it may not have been sent for
+                except BaseException:  # an interrupt: the helper may not have been called
                     board[line + PRESENT] = 0
                     raise
 
@@ -284,7 +285,7 @@ class Team:
             board[item + DONE] = epoch
 
     def _stop_region(self) -> None:
-        """After a fault: leave the region, and wait until no helper works on an item of it."""
+        """Leave the region after a fault, and wait until no helper works on one of its items."""
         board = self._board
         board[COUNT] = 0
         board[EPOCH] += 1

@@ -1,4 +1,4 @@
-"""Threads that run compiled functions side by side; compiled functions hold no GIL."""
+"""Threads that run compiled functions in parallel; compiled functions release the GIL."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from velocirl.engine.compiler.registers import doze, relax
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
-SPINS = 2_500  # looks for others before a thread sleeps between two looks: about 50 us
-SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
+SPINS = 2_500  # polls of other threads before a thread sleeps between polls: about 50 µs
+SPACING = 8  # integers in a cache line, so that no two threads write to the same one
 
 
 class _Threads:
@@ -24,7 +24,7 @@ class _Threads:
         self._lock = threading.Lock()
 
     def send(self, thread: int, function: Callable[..., Any], *arguments: Any) -> None:
-        """Let a thread call a function when it is done with what it has; the function must not raise."""
+        """Queue a function call for a thread; the function must not raise."""
         with self._lock:
             if self._process != os.getpid():  # threads do not survive a fork
                 self._process, self._inboxes = os.getpid(), []
@@ -40,7 +40,7 @@ def _serve(inbox: SimpleQueue[Task]) -> None:
     while True:
         function, arguments = inbox.get()
         function(*arguments)
-        del function, arguments  # a fleet that nobody else holds may go
+        del function, arguments  # frees a fleet without other references
 
 
 _THREADS = _Threads()
@@ -70,10 +70,10 @@ def _fault_of(tasks: Sequence[Task]) -> BaseException | None:
 
 
 def wait_a_moment(looks):
-    """Spin at first, then sleep between two looks.
+    """Spin at first, then sleep between polls.
 
-    Others come within microseconds as long as all have cores. Where other programs use the cores too, a thread that
-    only spun would use up its own time, and be away when it is needed: twenty times as slow.
+    Others arrive within microseconds as long as all threads have cores. If other programs use the cores too, a thread
+    that only spins uses up its time slice, and is suspended when it is needed: 20x slower.
     """
     relax()
     if looks > SPINS:

@@ -1,4 +1,4 @@
-"""Sums over the threads of a warp, which hand numbers to each other without a way through memory."""
+"""Sums over the threads of a warp, by register shuffles instead of memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from numba import types
 from numba.core import cgutils
 
 WARP = 32  # threads
-ALL, DOWN, WHOLE = 0xFFFFFFFF, 2, 0x1F  # who takes part; from a thread so many further on; of the whole warp
+ALL, DOWN, WHOLE = 0xFFFFFFFF, 2, 0x1F  # all threads take part; shuffle mode "down"; width of the whole warp
 WORD, HALF, DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 
 
 def keep_sum(rows, i, row):
-    """Write the sum of the records of doubles that 32 neighbours have, of which i is one, into row i // 32.
+    """Write the sum of the records of doubles of 32 neighbors, including i, into row `i//32`.
 
-    All threads of a warp must come here, so the number of rows is a multiple of 32. In plain Python they come in order.
+    All threads of a warp must call this, so the number of rows is a multiple of 32. In plain Python the calls come in
+    order.
     """
     for name in row.dtype.names:
         rows[i // WARP][name] = row[name] if i % WARP == 0 else rows[i // WARP][name] + row[name]
 
 
 def compiled_keep_sum(intrinsic: Any) -> Any:
-    """`keep_sum` for the compiler whose `intrinsic` it is."""
+    """Return `keep_sum` compiled with a compiler's `intrinsic`."""
 
     @intrinsic
     def keep_sum_compiled(typing_context: Any, rows: Any, i: Any, row: Any) -> Any:  # noqa: ARG001
@@ -46,14 +47,14 @@ def compiled_keep_sum(intrinsic: Any) -> Any:
 
 
 def _sum(builder: Any, number: Any) -> Any:
-    """The sum of a number over the threads of a warp, which the first one has."""
+    """Return the sum of a number over the threads of a warp, valid in the first one."""
     for distance in (16, 8, 4, 2, 1):
         number = builder.fadd(number, _from(builder, number, distance))
     return number
 
 
 def _from(builder: Any, number: Any, distance: int) -> Any:
-    """The number of the thread so many further on, as two halves."""
+    """Return the number of the thread `distance` further on, as two halves."""
     kind = ir.FunctionType(ir.LiteralStructType((HALF, ir.IntType(1))), [HALF] * 5)
     shuffle = cgutils.get_or_insert_function(builder.module, kind, "llvm.nvvm.shfl.sync.i32")
     bits = builder.bitcast(number, WORD)

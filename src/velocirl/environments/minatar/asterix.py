@@ -1,7 +1,7 @@
 """Asterix of MinAtar: collect the gold that crosses the screen, and touch no enemy.
 
-Gold pays 1, an enemy ends the episode. They come from either side, one in a row at most, a third of them gold. With
-`ramping`, they come more often with time, and move faster.
+Gold pays 1, an enemy ends the episode. Objects enter from either side, at most one per row, a third of them gold. With
+`ramping`, they appear more often over time, and move faster.
 """
 
 from velocirl import Discrete, Environment, between, clear, int32, random, record
@@ -19,10 +19,10 @@ from velocirl.environments.minatar.screen import (
 
 STAY, LEFT, UP, RIGHT, DOWN = range(5)
 PLAYER, ENEMY, TRAIL, GOLD, PLANES = range(5)
-ROWS = 8  # where something may cross: all but the first and the last
-NOTHING = 0  # else the plane of what is in the row
-FIRST_SPAWN, FIRST_MOVE = 10, 5  # steps between two that appear, and between two of their moves
-RAMP = 100  # steps until the game becomes faster, and two more
+ROWS = 8  # rows that objects cross: all but the first and the last
+NOTHING = 0  # otherwise the plane of the object in the row
+FIRST_SPAWN, FIRST_MOVE = 10, 5  # steps between two spawns, and between two moves
+RAMP = 100  # steps until the game becomes faster, plus two
 
 
 @record
@@ -58,7 +58,7 @@ def reset(state, params, rng):
 
 
 def spawn(state, rng):
-    """Let something appear in a row that is free, if there is one."""
+    """Spawn an object in a free row, if there is one."""
     from_the_left = random.uniform(rng) < 1 / 2
     gold = random.uniform(rng) < 1 / 3
     free = 0
@@ -78,7 +78,7 @@ def spawn(state, rng):
 
 
 def touch(state):
-    """What the player meets where it is: the reward, and whether that is an enemy."""
+    """Resolve contact of the player with an object; returns the reward and whether it is an enemy."""
     k = state.row - 1
     met = state.kind[k] != NOTHING and state.place[k] == state.column
     gold = met and state.kind[k] == GOLD
@@ -114,7 +114,7 @@ def step(state, params, action, rng):
 
 
 def ramp(state):
-    """Let the game become faster, when it is time."""
+    """Increase the speed when the ramp timer has expired."""
     if state.spawn_speed == 1 and state.move_speed == 1:
         return
     if state.ramp_timer >= 0:
@@ -131,7 +131,7 @@ def ramp(state):
 def observe(state, params, screen):
     clear(screen)
     screen[state.row, state.column, PLAYER] = 1
-    for k in range(ROWS):  # without a jump, which the processor could not foresee
+    for k in range(ROWS):  # branchless: the processor could not predict a jump
         kind, place, behind = state.kind[k], state.place[k], state.place[k] - state.course[k]
         screen[k + 1, place, ENEMY] = kind == ENEMY
         screen[k + 1, place, GOLD] = kind == GOLD

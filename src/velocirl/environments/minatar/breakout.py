@@ -1,8 +1,9 @@
 """Breakout of MinAtar: a paddle keeps a ball in play, which breaks three rows of bricks.
 
-Each brick pays 1, and the episode ends when the paddle misses the ball. The ball flies diagonally. It bounces off walls
-and bricks; off the paddle it comes straight back where it was above it, and goes back the way it came where it only
-meets its end. When the last brick is gone, all are there again at the ball's next visit to the bottom.
+Each brick pays 1, and the episode ends when the paddle misses the ball. The ball moves diagonally and bounces off walls
+and bricks. If the ball was above the paddle, only its vertical direction reverses. If it only meets the paddle at the
+cell it moves to, both directions reverse. When the last brick is broken, all are restored at the ball's next visit to
+the bottom.
 """
 
 from velocirl import Discrete, Environment, between, bool_, clear, int32, random, record
@@ -12,7 +13,7 @@ STAY, LEFT, RIGHT = range(3)
 PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)
 BOTTOM = SIZE - 1
 TOP_BRICK, LAST_BRICK = 1, 3  # rows
-WHOLE = 2**SIZE - 1  # a row of bricks: a bit for each column
+WHOLE = 2**SIZE - 1  # a row of bricks: one bit per column
 
 
 @record
@@ -25,7 +26,7 @@ class State:
     down: int32 = between(-1, 1)
     right: int32 = between(-1, 1)
     bricks: int32[LAST_BRICK + 1] = between(0, WHOLE)
-    inside: bool_  # the ball entered a brick with its last step, and flies through others before it breaks one again
+    inside: bool_  # the ball entered a brick with its last step, and passes through others before it breaks the next
     last_action: int32 = between(0, 2)
 
 

@@ -1,7 +1,8 @@
-"""Freeway of MinAtar: lead a chicken across eight lanes of traffic, as often as 2,501 steps allow.
+"""Freeway of MinAtar: lead a chicken across eight lanes of traffic, as often as possible in 2,501 steps.
 
-Each crossing pays 1, and begins the next one at the bottom with other cars; a car that hits the chicken sends it back.
-It moves every third step at most. A car's plane of five tells how many steps it waits between its moves.
+Each crossing pays 1 and returns the chicken to the bottom, with new speeds and directions of the cars. A car that hits
+the chicken also returns it to the bottom. The chicken moves every third step at most. Five planes encode the steps
+between a car's moves.
 """
 
 from velocirl import Discrete, Environment, between, clear, int32, random, record
@@ -12,7 +13,7 @@ CHICKEN, CAR, TRAILS = range(3)  # the trail of a car that waits k steps is in p
 PLANES = 7
 LANES, SLOWEST = 8, 5
 COLUMN, BOTTOM = 4, SIZE - 1  # of the chicken
-PATIENCE = 3  # steps between two of its moves
+PATIENCE = 3  # steps between two moves of the chicken
 
 
 @record
@@ -36,7 +37,7 @@ def reset(state, params, rng):
 
 
 def draw_cars(state, rng):
-    """Other speeds and directions; cars stay where they are."""
+    """Sample new speeds and directions; cars keep their positions."""
     for k in range(LANES):
         state.pause[k] = random.integer(rng, 1, SLOWEST + 1)
         state.timer[k] = state.pause[k]

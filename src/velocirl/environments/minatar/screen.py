@@ -1,4 +1,4 @@
-"""What the games of MinAtar have in common: the screen, and actions that stick."""
+"""Shared parts of the MinAtar games: the screen, and sticky actions."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ COLORS = {
     "blue": BLUE, "orange": ORANGE, "stone": STONE, "red": RED, "amber": AMBER, "green": GREEN, "teal": TEAL,
     "violet": VIOLET, "meadow": MEADOW, "sky": SKY, "white": WHITE,
 }  # fmt: skip
-# What PPO learns the games by; the steps are each game's own.
+# PPO's preset for the games, without the number of steps.
 PPO = {"num_envs": 64, "horizon": 128, "minibatch_size": 1024, "learning_rate": 0.0025, "activation": "relu"}
-# The same for games that take more: minutes on a GPU.
+# PPO's preset for games that take longer: minutes on a GPU.
 LARGE_PPO = {
     "num_envs": 1024, "horizon": 128, "minibatch_size": 8192, "learning_rate": 0.001, "activation": "relu",
     "hidden": (256, 256),
@@ -21,22 +21,22 @@ LARGE_PPO = {
 
 @record
 class Params:
-    sticky: float32 = 0.1  # how likely the last action is taken again, whatever the player wants
+    sticky: float32 = 0.1  # probability that the last action is repeated
 
 
 @record
 class RampingParams:
     sticky: float32 = 0.1
-    ramping: bool_ = True  # whether the game becomes faster with time
+    ramping: bool_ = True  # whether the game becomes faster over time
 
 
 def planes(count: int) -> Box:
-    """The space of screens with so many planes."""
+    """Return the space of screens with `count` planes."""
     return Box(0, 1, (SIZE, SIZE, count), np.uint8)
 
 
 def take(state, params, action, rng):
-    """The action that is really taken: what the player wants or, sometimes, the last one again."""
+    """Return the executed action: the player's or, with probability `sticky`, the last one."""
     if random.uniform(rng) >= params.sticky:
         state.last_action = action
     return state.last_action
@@ -47,12 +47,12 @@ def moved(place, distance, lowest, highest):
 
 
 def toward(action, back, forth):
-    """Which way an action goes: -1, 1, or 0 where it is neither."""
+    """Return an action's direction: -1, 1, or 0 if it is neither."""
     return 1 if action == forth else -1 if action == back else 0
 
 
 def painter(observe, *colors):
-    """`draw` for a game: a cell in the colour of its last plane that has something there."""
+    """Return `draw` for a game: each cell has the color of its last occupied plane."""
 
     def draw(state, params, canvas):
         screen = np.zeros((SIZE, SIZE, len(colors)), np.uint8)
@@ -66,7 +66,7 @@ def painter(observe, *colors):
 
 
 def writer(observe, letters):
-    """`text` for a game: a letter for the last plane that has something there."""
+    """Return `text` for a game: each cell has the letter of its last occupied plane."""
 
     def text(state, params):
         screen = np.zeros((SIZE, SIZE, len(letters)), np.uint8)

@@ -1,8 +1,8 @@
-"""Seaquest of MinAtar: a submarine shoots fish and other submarines, rescues divers, and must come up for air.
+"""Seaquest of MinAtar: a submarine shoots fish and other submarines, rescues divers, and must surface for air.
 
-Each hit pays 1. Coming up with six divers pays for the air that is left, up to 10; with fewer, it costs one of them,
-and with none the game, as do an empty tank and whatever hits the submarine. It comes up to fresh air, and with
-`ramping` to enemies that are more and faster.
+Each hit pays 1. Surfacing with six divers pays for the remaining air, up to 10. With fewer divers it costs one of them,
+and with none it ends the episode. An empty tank or any collision ends the episode too. Surfacing refills the tank; with
+`ramping`, it also makes enemies more frequent and faster.
 """
 
 from velocirl import Discrete, Environment, between, bool_, clear, int8, int32, random, record
@@ -20,10 +20,10 @@ from velocirl.environments.minatar.screen import (
 
 STAY, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, SUB, AIR, RESCUED, DIVER, PLANES = range(11)
-COLUMN, ROW, RIGHTWARD, WAIT, NUMBERS = range(5)  # of a thing that swims
-BOTTOM = SIZE - 1  # where the gauges are
-MOST_ENEMIES, MOST_BULLETS, MOST_DIVERS = 40, 4, 4  # never reached: all cross the screen before so many are there
-TANK = 200  # steps that it lasts
+COLUMN, ROW, RIGHTWARD, WAIT, NUMBERS = range(5)  # fields of a swimming object
+BOTTOM = SIZE - 1  # row of the gauges
+MOST_ENEMIES, MOST_BULLETS, MOST_DIVERS = 40, 4, 4  # never reached: objects leave the screen before
+TANK = 200  # steps that a full tank lasts
 CREW = 6
 FIRST_SPAWN, FIRST_MOVE, FASTEST_MOVE = 20, 5, 2  # steps between two enemies, and between two of their moves
 DIVERS_COME, DIVERS_MOVE = 30, 5
@@ -38,7 +38,7 @@ class State:
     air: int32 = between(-1, TANK)
     crew: int32 = between(-1000, CREW)
     surfaced: bool_
-    # Lists, the oldest first, and how many things each has.
+    # Lists of objects, oldest first, with their lengths.
     bullets: int8[MOST_BULLETS, NUMBERS] = between(0, SIZE - 1)
     bullet_count: int32 = between(0, MOST_BULLETS)
     enemy_bullets: int8[MOST_ENEMIES, NUMBERS] = between(0, SIZE - 1)
@@ -91,7 +91,7 @@ def reset(state, params, rng):
 
 
 def add(things, count, most, column, row, rightward, wait):
-    """Put a thing at the end of a list; gives how many there are now."""
+    """Append an object to a list; returns the new length."""
     if count == most:
         return count
     things[count, COLUMN] = column
@@ -102,7 +102,7 @@ def add(things, count, most, column, row, rightward, wait):
 
 
 def remove(things, count, k):
-    """Take thing k out of a list; gives how many are left."""
+    """Remove object k from a list; returns the new length."""
     for later in range(k, count - 1):
         for number in range(NUMBERS):
             things[later, number] = things[later + 1, number]
@@ -110,7 +110,7 @@ def remove(things, count, k):
 
 
 def find(things, count, column, row):
-    """The first thing of a list at a place, or -1."""
+    """Return the index of the first object at a position, or -1."""
     found = -1
     for k in range(count):
         if found < 0 and things[k, COLUMN] == column and things[k, ROW] == row:
@@ -119,7 +119,7 @@ def find(things, count, column, row):
 
 
 def swim(things, k):
-    """Move a thing one cell; whether it left the screen, where it stays at the edge."""
+    """Move an object one cell; returns whether it left the screen, in which case it stays at the edge."""
     column = things[k, COLUMN] + (1 if things[k, RIGHTWARD] else -1)
     left = column < 0 or column >= SIZE
     if not left:
@@ -128,12 +128,12 @@ def swim(things, k):
 
 
 def meets(state, things, k):
-    """Whether a thing is where the submarine is."""
+    """Return whether an object is at the submarine's position."""
     return things[k, COLUMN] == state.column and things[k, ROW] == state.row
 
 
 def spawn_enemy(state, rng):
-    """A fish or, one time in three, a submarine; none in a row where one comes from the other side."""
+    """Spawn a fish or, with probability 1/3, a submarine; none in a row with an object from the other side."""
     rightward = random.uniform(rng) < 1 / 2
     sub = random.uniform(rng) < 1 / 3
     column = 0 if rightward else SIZE - 1
@@ -202,9 +202,9 @@ def steer(state, action):
     state.row = moved(state.row, toward(action, UP, DOWN), 0, SIZE - 2)
 
 
-# Things move from the newest to the oldest, so that one that goes leaves the others where they are to be found.
+# Objects move from newest to oldest, so that a removal keeps the indices of those still to move.
 def move_bullets(state):
-    """The submarine's own; how many hit something."""
+    """Move the submarine's bullets; returns the number of hits."""
     hits = 0
     for k in range(state.bullet_count - 1, -1, -1):
         gone = swim(state.bullets, k)
@@ -230,7 +230,7 @@ def remove_sub(state, k):
 
 
 def move_divers(state):
-    """Those whom the submarine meets come aboard, as long as there is room."""
+    """Move divers; those that the submarine touches come aboard while there is room."""
     for k in range(state.diver_count - 1, -1, -1):
         aboard = meets(state, state.divers, k) and state.crew < CREW
         gone = False
@@ -247,7 +247,7 @@ def move_divers(state):
 
 
 def move_enemy(state, enemies, k):
-    """One step of an enemy: whether it left the screen, whether a bullet hit it, whether it hit the submarine."""
+    """Move an enemy; returns whether it left the screen, was hit by a bullet, or hit the submarine."""
     left, hit, rammed = False, False, meets(state, enemies, k)
     if enemies[k, WAIT] > 0:
         enemies[k, WAIT] -= 1
@@ -266,7 +266,7 @@ def move_enemy(state, enemies, k):
 
 
 def move_subs(state):
-    """How many were hit, and whether one hit the submarine."""
+    """Move enemy submarines; returns the number hit, and whether one hit the submarine."""
     hits, lost = 0, False
     for k in range(state.sub_count - 1, -1, -1):
         left, hit, rammed = move_enemy(state, state.subs, k)
@@ -280,7 +280,7 @@ def move_subs(state):
 
 
 def shoot(state, k):
-    """A submarine shoots, when it has reloaded."""
+    """Let an enemy submarine shoot if it has reloaded."""
     if state.sub_reloads[k] > 0:
         state.sub_reloads[k] -= 1
         return
@@ -291,7 +291,7 @@ def shoot(state, k):
 
 
 def move_fish(state):
-    """How many were hit, and whether one hit the submarine."""
+    """Move fish; returns the number hit, and whether one hit the submarine."""
     hits, lost = 0, False
     for k in range(state.fish_count - 1, -1, -1):
         left, hit, rammed = move_enemy(state, state.fish, k)
@@ -303,7 +303,7 @@ def move_fish(state):
 
 
 def move_enemy_bullets(state):
-    """Whether one hit the submarine."""
+    """Move enemy bullets; returns whether one hit the submarine."""
     lost = False
     for k in range(state.enemy_bullet_count - 1, -1, -1):
         lost = lost or meets(state, state.enemy_bullets, k)
@@ -315,14 +315,14 @@ def move_enemy_bullets(state):
 
 
 def surface(state, params):
-    """Come up with somebody aboard; gives the reward."""
+    """Surface with divers aboard; returns the reward."""
     state.surfaced = True
     reward = 0.0
     if state.crew == CREW:
         state.crew = 0
         reward = float(state.air * SIZE // TANK)
     state.air = TANK
-    state.crew -= 1  # as the package has it: after all six as well, so that the next one aboard does not count
+    state.crew -= 1  # as in the package: also after a full crew, so that the next diver does not count
     if params.ramping and (state.spawn_speed > 1 or state.move_speed > FASTEST_MOVE):
         if state.move_speed > FASTEST_MOVE and state.ramps % 2 == 1:
             state.move_speed -= 1
@@ -337,7 +337,7 @@ def observe(state, params, screen):
     screen[state.row, state.column, FRONT] = 1
     screen[state.row, (state.column - state.course + SIZE) % SIZE, BACK] = 1
     air = max(state.air, 0) * SIZE // TANK
-    for column in range(SIZE):  # without a jump, which the processor could not foresee; so too below
+    for column in range(SIZE):  # branchless here and below: the processor could not predict a jump
         screen[BOTTOM, column, AIR] = column < air
     for k in range(CREW):
         screen[BOTTOM, BOTTOM - 1 - k, RESCUED] = k < state.crew

@@ -1,7 +1,7 @@
-"""Space Invaders of MinAtar: a cannon shoots at a wave of aliens, which come closer and shoot back.
+"""Space Invaders of MinAtar: a cannon shoots at a wave of aliens, which approach and shoot back.
 
-Each alien pays 1; a bullet or an alien that reaches the cannon ends the episode, and so does a wave that is lower than
-the screen. The fewer are left, the faster they move. After a wave comes the next; with `ramping`, a faster one.
+Each alien pays 1. A bullet or an alien that reaches the cannon ends the episode, and so does a wave below the screen.
+The fewer aliens are left, the faster they move. Each wave is followed by another; with `ramping`, by a faster one.
 """
 
 from velocirl import Discrete, Environment, between, clear, int32, record
@@ -20,11 +20,11 @@ from velocirl.environments.minatar.screen import (
 STAY, LEFT, RIGHT, FIRE = range(4)
 CANNON, ALIEN, GOES_LEFT, GOES_RIGHT, BULLET, ALIEN_BULLET, PLANES = range(7)
 BOTTOM = SIZE - 1
-WHOLE = 2**SIZE - 1  # a row of the screen: a bit for each column
+WHOLE = 2**SIZE - 1  # a row of the screen: one bit per column
 WAVE_ROWS, WAVE = 4, 0b0011111100
 RELOADING = 5  # steps until the cannon can fire again
 SLOWEST, SLOWEST_OF_LAST = 12, 6  # steps between two moves of a wave, of the first and of the fastest
-ALIENS_SHOOT = 10  # steps between two of their shots
+ALIENS_SHOOT = 10  # steps between two shots of the aliens
 
 
 @record
@@ -56,7 +56,7 @@ def reset(state, params, rng):
 
 
 def count_of(cells):
-    """How many cells of a row are set: of two neighbours first, then of four, then of all."""
+    """Count the set cells of a row: per two neighbors, then per four, then all."""
     pairs = cells - (cells >> 1 & 0b01_0101_0101)
     fours = (pairs & 0b11_0011_0011) + (pairs >> 2 & 0b11_0011_0011)
     return (fours & 15) + (fours >> 4 & 15) + (fours >> 8)
@@ -91,7 +91,7 @@ def step(state, params, action, rng):
 
 
 def fly(state):
-    """Bullets of the cannon go up, those of aliens down."""
+    """Move the cannon's bullets up and the aliens' down."""
     for row in range(BOTTOM):
         state.bullets[row] = state.bullets[row + 1]
         state.alien_bullets[BOTTOM - row] = state.alien_bullets[BOTTOM - row - 1]
@@ -107,7 +107,7 @@ def aliens_left(state):
 
 
 def advance(state):
-    """One move of the wave: to the side or, at an edge, down and back; whether one came below the screen."""
+    """Move the wave sideways or, at an edge, down and reverse it; returns whether an alien left the screen's bottom."""
     state.move_timer = min(aliens_left(state), state.interval)
     occupied = 0
     for row in range(SIZE):
@@ -121,12 +121,12 @@ def advance(state):
     lowest = state.aliens[BOTTOM]
     for row in range(BOTTOM):
         state.aliens[BOTTOM - row] = state.aliens[BOTTOM - row - 1]
-    state.aliens[0] = lowest  # as the package has it: they come in again at the top
+    state.aliens[0] = lowest  # as in the package: they enter again at the top
     return lowest != 0
 
 
 def shoot_back(state):
-    """The lowest alien of the column nearest to the cannon shoots; of two such columns, the left one's."""
+    """Let the lowest alien in the column nearest to the cannon shoot; the left column wins ties."""
     chosen_row, chosen_column = -1, -1
     for distance in range(SIZE):
         for side in range(2):
@@ -140,7 +140,7 @@ def shoot_back(state):
 
 
 def hits(state):
-    """Take away aliens and bullets that meet, and count them."""
+    """Remove aliens and bullets that collide, and count them."""
     hit = 0
     for row in range(SIZE):
         both = state.aliens[row] & state.bullets[row]
@@ -163,7 +163,7 @@ def observe(state, params, screen):
 
 
 def show(screen, row, cells, plane):
-    """Write a row of cells, most of which have nothing."""
+    """Write a row of cells; most rows are empty."""
     if cells != 0:
         for column in range(SIZE):
             screen[row, column, plane] = cells >> column & 1

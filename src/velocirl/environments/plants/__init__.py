@@ -1,1 +1,1 @@
-"""Plants: processes of industry with named constraints that must hold, in SI units."""
+"""Plants: industrial processes with named constraints, in SI units."""

@@ -1,6 +1,6 @@
-"""Chemical reactor: make as much product as a cooled, exothermic stirred tank can without running away.
+"""Chemical reactor: maximize the production of a cooled, exothermic stirred tank without thermal runaway.
 
-A feed of A reacts to the product B on a catalyst, and B decomposes to gas, more so the hotter it is:
+A feed of A reacts to the product B on a catalyst. B decomposes to gas, faster at higher temperature:
 
     A -> B,  r1 = k1 a cA        B -> C + gas,  r2 = k2 cB        k1 ~ g,  k2 ~ g^2,  g = exp(E/R (1/T0 - 1/T))
 
@@ -14,12 +14,12 @@ A feed of A reacts to the product B on a catalyst, and B decomposes to gas, more
 
 Balances of a non-isothermal stirred tank with a jacket: Seborg, Edgar, Mellichamp and Doyle, "Process Dynamics and
 Control", chapter 2; series reactions, multiple steady states and catalyst decay: Fogler, "Elements of Chemical Reaction
-Engineering". Valves act with a lag, coolant also after a dead time, and stand still during a step. When temperature or
-pressure pass their trip points an interlock, which no controller can overrule, shuts the feed and opens coolant and
-vent, until the reactor is cool. The reward is the value of the product less the cost of unreacted A, coolant and vented
-gas, about 1 at full production; contents that are missing at the end of an episode are paid for. It grows with
-temperature and level beyond what their constraints allow. The dangerous state is a cold one, in which unreacted A
-gathers that reacts all at once later.
+Engineering". Valves act with a lag, coolant also after a dead time, and are constant during a step. When temperature or
+pressure exceed their trip points, an interlock that no controller can override shuts the feed and opens coolant and
+vent until the reactor is cool. The reward is the value of the product less the cost of unreacted A, coolant and vented
+gas, about 1 at full production. Contents missing at the end of an episode are charged. The reward increases with
+temperature and level beyond the limits of their constraints. The dangerous state is a cold one: unreacted A accumulates
+and later reacts all at once.
 """
 
 from math import exp, sqrt
@@ -33,17 +33,17 @@ from velocirl.environments.plants.instruments import clipped, delayed, drifted, 
 from velocirl.environments.plants.pictures import blended
 
 GAS_CONSTANT = 8.314  # J/(mol K)
-FEED, COOLANT, VENT = 0.008, 6.0, 1.0  # the valves fully open: m3/s, kg/s, share
-COLDEST, HOTTEST = 250.0, 500.0  # K, between which thermometers and the model are meant
-FASTEST = 420.0  # K, above which rates grow no more: the reactor is lost then, and the integration stays stable
-MIXING = 0.9  # 1/s, above which the stirrer limits a reaction: it cannot be faster than its reactants meet
-SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
-MOUTH = 0.05  # m, the height of the outlet above the liquid that is always there
-LIFT = 0.5  # share of its pressure above which the relief valve is fully open
-MOST_GAS = 1e4  # mol, with which any vessel has burst
+FEED, COOLANT, VENT = 0.008, 6.0, 1.0  # valves fully open: m3/s, kg/s, fraction
+COLDEST, HOTTEST = 250.0, 500.0  # K, valid range of thermometers and model
+FASTEST = 420.0  # K, above which rates stay constant: the reactor is lost by then, and the integration stays stable
+MIXING = 0.9  # 1/s, above which stirring limits a reaction: reactants must mix first
+SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: liquid that always remains, overflow, and height of the vessel
+MOUTH = 0.05  # m, height of the outlet above the liquid that always remains
+LIFT = 0.5  # fraction above its set pressure at which the relief valve is fully open
+MOST_GAS = 1e4  # mol, at which any vessel has burst
 EPISODE = 360  # steps, half an hour
-LEVELS = (0.5, 1.6)  # m, between which the liquid must stand
-RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: the ends of the scales of analysers and manometer
+LEVELS = (0.5, 1.6)  # m, limits of the level
+RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: full scale of analyzers and manometer
 SIGNALS = {  # name: unit, range of the instrument
     "temperature": ("K", COLDEST, HOTTEST),
     "jacket_temperature": ("K", COLDEST, HOTTEST),
@@ -56,7 +56,7 @@ SIGNALS = {  # name: unit, range of the instrument
     "vent_opening": ("1", 0.0, VENT),
     "feed_temperature": ("K", COLDEST, HOTTEST),
     "coolant_temperature": ("K", COLDEST, HOTTEST),
-    "shutdown": ("1", 0.0, 1.0),  # 1 while the interlock acts
+    "shutdown": ("1", 0.0, 1.0),  # 1 while the interlock is active
 }
 
 
@@ -70,15 +70,15 @@ class State:
     gas: float32  # mol above the liquid
     pressure: float32  # Pa
     activity: float32  # of the catalyst, 1 when fresh
-    feed_flow: float32  # m3/s, as the valve stands
+    feed_flow: float32  # m3/s, actual flow
     coolant_flow: float32  # kg/s
     vent_opening: float32  # 0 to 1
-    coolant_commands: float32[4]  # kg/s, the newest first: what the dead time still holds back
+    coolant_commands: float32[4]  # kg/s, newest first: commands still within the dead time
     feed_temperature: float32  # K
     feed_concentration: float32  # mol/m3
     coolant_temperature: float32  # K
-    shutdown: int32 = between(0, 1)  # 1 while the interlock acts
-    opening: float32  # mol, value of the contents when the books were last closed
+    shutdown: int32 = between(0, 1)  # 1 while the interlock is active
+    opening: float32  # mol, value of the contents when last recorded
     elapsed: int32 = between(0, 2**31 - 1)  # steps since then
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
@@ -94,35 +94,35 @@ class Params:
     reaction_rate: float32 = between(0.0, 0.02, default=0.012)  # 1/s, of A -> B on a fresh catalyst
     decomposition_rate: float32 = between(0.0, 6e-5, default=3e-5)  # 1/s, of B -> C + gas
     catalyst_decay: float32 = between(0.0, 2e-5, default=6e-6)  # 1/s
-    reaction_heat: float32 = between(0.0, 1.8e5, default=1.5e5)  # J/mol, set free
-    decomposition_heat: float32 = between(0.0, 1e5, default=0.8e5)  # J/mol, set free
-    heat_transfer: float32 = between(0.0, 3e4, default=12e3)  # W/(K m): jacket and coil, for each metre of level
-    fouling: float32 = between(0.0, 1.0, default=0.0)  # share of the heat transfer that is lost
+    reaction_heat: float32 = between(0.0, 1.8e5, default=1.5e5)  # J/mol, released
+    decomposition_heat: float32 = between(0.0, 1e5, default=0.8e5)  # J/mol, released
+    heat_transfer: float32 = between(0.0, 3e4, default=12e3)  # W/(K m): jacket and coil, per meter of level
+    fouling: float32 = between(0.0, 1.0, default=0.0)  # fraction of the heat transfer that is lost
     jacket_mass: float32 = between(100.0, 1000.0, default=250.0)  # kg of coolant
     coolant_heat_capacity: float32 = between(2000.0, 5000.0, default=4180.0)  # J/(kg K)
     vent_conductance: float32 = between(0.0, 2e-5, default=8e-6)  # mol/(s Pa), fully open
     relief_conductance: float32 = between(0.0, 2e-5, default=1e-5)  # mol/(s Pa), fully open
-    relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, at which the relief valve begins to open
+    relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, at which the relief valve starts to open
     ambient_pressure: float32 = between(5e4, 1.5e5, default=1.013e5)  # Pa
-    catalyst_activity: float32 = between(0.0, 1.0, default=1.0)  # as an episode begins
+    catalyst_activity: float32 = between(0.0, 1.0, default=1.0)  # at reset
     valve_lag: float32 = between(0.0, 120.0, default=5.0)  # s
     coolant_delay: float32 = between(0.0, 20.0, default=5.0)  # s, four time steps at most
     trip_temperature: float32 = between(COLDEST, HOTTEST, default=380.0)  # K
     trip_pressure: float32 = between(2e5, STRONGEST, default=7e5)  # Pa
-    release_temperature: float32 = between(COLDEST, HOTTEST, default=345.0)  # K, at which the interlock lets go
+    release_temperature: float32 = between(COLDEST, HOTTEST, default=345.0)  # K, at which the interlock releases
     feed_temperature: float32 = between(280.0, 340.0, default=300.0)  # K
     feed_temperature_deviation: float32 = between(0.0, 5.0, default=0.5)  # K
     feed_concentration: float32 = between(0.0, 2500.0, default=2000.0)  # mol/m3
     feed_concentration_deviation: float32 = between(0.0, 200.0, default=10.0)  # mol/m3
     coolant_temperature: float32 = between(275.0, 320.0, default=290.0)  # K
     coolant_temperature_deviation: float32 = between(0.0, 5.0, default=0.5)  # K
-    disturbance_time: float32 = between(1.0, 1e5, default=300.0)  # s, after which disturbances have forgotten
+    disturbance_time: float32 = between(1.0, 1e5, default=300.0)  # s, correlation time of disturbances
     sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: 0.3 K, 10 mol/m3, 2 kPa and 5 mm
-    full_production: float32 = between(1.0, 100.0, default=9.0)  # mol/s of B, which earns 1 in a step
-    reactant_cost: float32 = between(0.0, 10.0, default=0.5)  # of a mol of A that leaves, in mol of B
-    coolant_cost: float32 = between(0.0, 1.0, default=0.05)  # of a kg, in mol of B
-    vent_cost: float32 = between(0.0, 10.0, default=0.5)  # of a mol of gas, in mol of B
-    stock_value: float32 = between(0.0, 1.0, default=1.0)  # of a mol that an episode takes from the contents
+    full_production: float32 = between(1.0, 100.0, default=9.0)  # mol/s of B, which earns 1 per step
+    reactant_cost: float32 = between(0.0, 10.0, default=0.5)  # per mol of A that leaves, in mol of B
+    coolant_cost: float32 = between(0.0, 1.0, default=0.05)  # per kg, in mol of B
+    vent_cost: float32 = between(0.0, 10.0, default=0.5)  # per mol of gas, in mol of B
+    stock_value: float32 = between(0.0, 1.0, default=1.0)  # per mol that an episode takes from the contents
 
 
 def reset(state, params, rng):
@@ -159,7 +159,7 @@ def step(state, params, action, rng):
 
 
 def react(state, params, time):
-    """Let some time pass in the vessel: a step of Runge and Kutta's method of fourth order."""
+    """Advance the vessel by `time`: one step of the fourth-order Runge-Kutta method."""
     start = (
         state.temperature,
         state.jacket_temperature,
@@ -187,7 +187,7 @@ def react(state, params, time):
 
 
 def move_valves(state, params, action):
-    """Let the valves follow their commands, or the interlock that overrules them."""
+    """Move the valves toward their commands, or to the interlock's positions if it is active."""
     share = share_of(params.time_step, params.valve_lag)
     tripped = state.temperature > params.trip_temperature or state.pressure > params.trip_pressure
     state.shutdown = 1 if tripped else (state.shutdown if state.temperature > params.release_temperature else 0)
@@ -202,7 +202,7 @@ def move_valves(state, params, action):
 
 
 def slope(params, state, point):
-    """How everything in the vessel changes, the valves and the feed being as they are."""
+    """Return the derivatives of the vessel's state, with constant valves and feed."""
     temperature, jacket, reactant, product, level, gas, activity = point
     level = max(level, SHALLOWEST)
     volume = params.cross_section * level
@@ -229,7 +229,7 @@ def slope(params, state, point):
 
 
 def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
+    """Return the point reached after `time` along a slope."""
     return (
         point[0] + time * slope[0],
         point[1] + time * slope[1],
@@ -242,29 +242,29 @@ def ahead(point, slope, time):
 
 
 def headspace(params, level):
-    """The room for gas above the liquid, in m3."""
+    """Return the gas volume above the liquid, in m3."""
     return params.cross_section * (FULL - min(level, DEEPEST))
 
 
 def pressure(params, temperature, level, gas):
-    """The pressure of an ideal gas in the headspace, in Pa."""
+    """Return the pressure of an ideal gas in the headspace, in Pa."""
     return gas * GAS_CONSTANT * temperature / headspace(params, level)
 
 
 def vented(params, opening, pressure):
-    """What leaves through the vent and through the relief valve, in mol/s."""
+    """Return the flow through the vent and the relief valve, in mol/s."""
     relief = clipped((pressure / params.relief_pressure - 1.0) / LIFT, 0.0, 1.0)
     conductance = params.vent_conductance * opening + params.relief_conductance * relief
     return conductance * (pressure - params.ambient_pressure)
 
 
 def outflow(params, level):
-    """Flow by gravity through the outlet, in m3/s; it ceases as the level falls to the outlet's mouth."""
+    """Return the gravity flow through the outlet, in m3/s; it stops when the level falls to the outlet."""
     return params.outlet_coefficient * sqrt(level) * clipped((level - SHALLOWEST) / MOUTH, 0.0, 1.0)
 
 
 def drift(state, params, rng):
-    """Disturb what comes into the plant."""
+    """Apply disturbances to the feed and the coolant."""
     p, share = params, share_of(params.time_step, params.disturbance_time)
     state.feed_temperature = drifted(
         state.feed_temperature, p.feed_temperature, p.feed_temperature_deviation, share, rng
@@ -277,20 +277,20 @@ def drift(state, params, rng):
 
 
 def read_sensors(state, rng):
-    """Draw the errors with which the sensors will be read."""
+    """Sample the errors of the sensors."""
     for k in range(6):
         state.sensor_errors[k] = noise(rng)
 
 
 def profit(state, params):
-    """What a step earns: product less unreacted A, coolant and vented gas; 1 for full production at no cost."""
+    """Return a step's profit: product less unreacted A, coolant and vented gas; 1 for full production at no cost."""
     value = outflow(params, state.level) * (state.product - params.reactant_cost * state.reactant)
     gas = max(vented(params, state.vent_opening, state.pressure), 0.0)
     return (value - params.coolant_cost * state.coolant_flow - params.vent_cost * gas) / params.full_production
 
 
 def contents(state, params):
-    """Return what the vessel holds, in mol of B: its product less the cost of its unreacted A."""
+    """Return the vessel's contents, in mol of B: its product less the cost of its unreacted A."""
     return params.cross_section * state.level * (state.product - params.reactant_cost * state.reactant)
 
 
@@ -384,7 +384,7 @@ environment = Environment(
             "normalise_observations": True,
             "normalise_rewards": True,
         },
-        "ppo-lagrangian": {  # rollouts of whole episodes, so that multipliers know what the policy of now costs
+        "ppo-lagrangian": {  # rollouts of whole episodes, so that multipliers follow the current policy's costs
             "total_steps": 1_000_000,
             "num_envs": 16,
             "horizon": 360,
@@ -420,8 +420,8 @@ environment = Environment(
             "scale_observations": True,
             "gamma": 0.98,
         },
-        # From recorded data: critics without layer norms overrate actions that trip the interlock, and what an action
-        # does shows late, so that targets have to follow soon to see so far.
+        # For recorded data: critics without layer norms overestimate actions that trip the interlock. Effects of
+        # actions appear late, so targets must be updated quickly to propagate that far.
         "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},
         "iql": {"temperature": 5.0, "critic_layer_norm": True, "tau": 0.01},
         "cql": {"critic_layer_norm": True, "tau": 0.02},

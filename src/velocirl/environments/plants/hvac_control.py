@@ -1,8 +1,8 @@
-"""HVAC control: keep three zones of a building comfortable and their air fresh on a winter's day, with little energy.
+"""HVAC control: keep three zones of a building comfortable and their air fresh on a winter day, with little energy.
 
-An air handler mixes outdoor and return air, brings it to a fixed supply temperature and blows it into the zones, each
-of which has a reheat coil. Each zone has a node for its air and one for its walls and furniture (a lumped network of
-resistances and capacities), and one balance of carbon dioxide:
+An air handler mixes outdoor and return air, brings it to a fixed supply temperature and blows it into the zones. Each
+zone has a reheat coil, a node for its air, one for its walls and furniture (a lumped network of resistances and
+capacities), and a carbon dioxide balance:
 
     C_a dT_i/dt = H_m (M_i - T_i) + H_w (T_o - T_i) + m_i c (T_s - T_i) + Q_i + n_i q_p + o q_e
     C_m dM_i/dt = H_m (T_i - M_i) + H_o (T_o - M_i) + A_i I
@@ -13,10 +13,10 @@ resistances and capacities), and one balance of carbon dioxide:
 
 Heat balances and heat gains from people: ASHRAE Handbook, Fundamentals; ventilation by carbon dioxide: ASHRAE Standard
 62.1; the cube is the affinity law of fans. While a step holds inputs constant the balances are linear, and are solved
-exactly by the exponential of their matrix. Dampers and coils act with a lag, the fan also after a dead time. Sun,
-outdoor temperature and people follow the time of day and chance. Mixed air near freezing would burst the coil: a frost
-thermostat then stops the plant. The reward is 1 less energy and discomfort: it is highest with little air at night, and
-by day near the lower end of comfort. Heat that walls and air have lost in a day is paid for at its end.
+exactly by the matrix exponential. Dampers and coils act with a lag, the fan also after a dead time. Sun, outdoor
+temperature and people follow the time of day and random disturbances. Mixed air near freezing would burst the coil: a
+frost thermostat then stops the plant. The reward is 1 less energy and discomfort. It is highest with little air at
+night, and by day near the lower end of comfort. Heat that walls and air lose in a day is charged at its end.
 """
 
 from math import cos, pi, sin, sqrt
@@ -44,14 +44,14 @@ AIR_HEAT = 1005.0  # J/(kg K)
 AIR_DENSITY = 1.2  # kg/m3
 FRESH = 420.0  # ppm of carbon dioxide outdoors
 MILLION = 1e6  # ppm
-REHEAT, FLOW = 5000.0, 3.0  # W and kg/s: coils and fan at their largest
+REHEAT, FLOW = 5000.0, 3.0  # W and kg/s: maximum of coils and fan
 LEAST_FLOW = 0.2  # kg/s, at which the fan always runs
 ZONES = 3
-PEOPLE = (10.0, 14.0, 8.0)  # in zones 1 (south), 2 (meeting rooms) and 3 (north) when all are there
-APERTURES = (5.0, 1.5, 0.5)  # m2, through which the sun warms each zone
-COMFORT = (293.0, 299.0)  # K, between which occupied zones must be
-COLDEST, HOTTEST = 240.0, 330.0  # K, the ends of the scales of thermometers
-STALEST = 5000.0  # ppm, the end of the scale of the analysers
+PEOPLE = (10.0, 14.0, 8.0)  # in zones 1 (south), 2 (meeting rooms) and 3 (north) at full occupancy
+APERTURES = (5.0, 1.5, 0.5)  # m2, solar aperture of each zone
+COMFORT = (293.0, 299.0)  # K, comfort range of occupied zones
+COLDEST, HOTTEST = 240.0, 330.0  # K, range of the thermometers
+STALEST = 5000.0  # ppm, full scale of the analyzers
 SIGNALS = {
     **{f"zone_{k}_temperature": ("K", COLDEST, HOTTEST) for k in (1, 2, 3)},
     **{f"zone_{k}_co2": ("ppm", 0.0, STALEST) for k in (1, 2, 3)},
@@ -73,28 +73,28 @@ class State:
     temperature: float32[3]  # K, of the air in each zone
     mass_temperature: float32[3]  # K, of walls and furniture
     co2: float32[3]  # ppm
-    reheat: float32[3]  # W, as the coils heat
+    reheat: float32[3]  # W, actual heat of the coils
     supply_flow: float32  # kg/s
     outdoor_share: float32
     supply_temperature: float32  # K
     mixed_temperature: float32  # K
     outdoor_temperature: float32  # K
     radiation: float32  # W/m2
-    occupancy: float32  # share of the people who are there
+    occupancy: float32  # fraction of the people present
     time: float32  # s since midnight
-    weather: float32  # K, by which the day is warmer than usual
-    clouds: float32  # share of the sun that they take
-    attendance: float32  # share of the people who came today
-    opening: float32  # J, heat at hand when the books were last closed
+    weather: float32  # K, deviation from a usual day
+    clouds: float32  # fraction of the sun that clouds block
+    attendance: float32  # fraction of the people who came today
+    opening: float32  # J, stored heat when last recorded
     elapsed: int32 = between(0, 2**31 - 1)  # steps since then
-    flow_commands: float32[4]  # kg/s, the newest first: what the dead time still holds back
+    flow_commands: float32[4]  # kg/s, newest first: commands still within the dead time
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
 
 @record
 class Params:
     time_step: float32 = between(60.0, 600.0, default=300.0)  # s
-    air_capacity: float32 = between(5e5, 1e7, default=2e6)  # J/K, of a zone's air and what warms with it
+    air_capacity: float32 = between(5e5, 1e7, default=2e6)  # J/K, of a zone's air and everything that warms with it
     mass_capacity: float32 = between(5e6, 2e8, default=3e7)  # J/K, of a zone's walls
     volume: float32 = between(50.0, 1000.0, default=300.0)  # m3, of a zone
     mass_conductance: float32 = between(0.0, 3000.0, default=800.0)  # W/K, between air and walls
@@ -102,7 +102,7 @@ class Params:
     wall_conductance: float32 = between(0.0, 500.0, default=80.0)  # W/K, between walls and outdoors
     person_heat: float32 = between(0.0, 200.0, default=75.0)  # W
     person_co2: float32 = between(0.0, 2e-5, default=5.2e-6)  # m3/s
-    equipment_heat: float32 = between(0.0, 5000.0, default=900.0)  # W, in a zone when all are there
+    equipment_heat: float32 = between(0.0, 5000.0, default=900.0)  # W, per zone at full occupancy
     supply_setpoint: float32 = between(280.0, 300.0, default=289.0)  # K
     coil_capacity: float32 = between(0.0, 1e5, default=2.5e4)  # W, of the air handler, for heating and for cooling
     damper_lag: float32 = between(0.0, 1800.0, default=60.0)  # s, of fan, dampers and coils
@@ -110,16 +110,16 @@ class Params:
     outdoor_mean: float32 = between(260.0, 305.0, default=278.0)  # K
     outdoor_swing: float32 = between(0.0, 15.0, default=4.0)  # K, between the mean and the warmest hour
     weather_deviation: float32 = between(0.0, 8.0, default=1.0)  # K
-    cloud_deviation: float32 = between(0.0, 0.3, default=0.1)  # share of the sun
-    attendance_deviation: float32 = between(0.0, 0.25, default=0.05)  # share of the people
-    disturbance_time: float32 = between(600.0, 1e6, default=10800.0)  # s, after which disturbances have forgotten
+    cloud_deviation: float32 = between(0.0, 0.3, default=0.1)  # fraction of the sun
+    attendance_deviation: float32 = between(0.0, 0.25, default=0.05)  # fraction of the people
+    disturbance_time: float32 = between(600.0, 1e6, default=10800.0)  # s, correlation time of disturbances
     sunshine: float32 = between(0.0, 1000.0, default=350.0)  # W/m2, at noon
-    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: thermometers 0.2 K, analysers 20 ppm
-    efficiency: float32 = between(0.5, 8.0, default=3.0)  # heat or cold for each unit of electricity
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: thermometers 0.2 K, analyzers 20 ppm
+    efficiency: float32 = between(0.5, 8.0, default=3.0)  # heat or cold per unit of electricity
     fan_power: float32 = between(0.0, 2e4, default=5000.0)  # W, at full flow
-    power_scale: float32 = between(1e3, 1e5, default=1e4)  # W of electricity that cost 1 in a step
+    power_scale: float32 = between(1e3, 1e5, default=1e4)  # W of electricity that cost 1 per step
     comfort_temperature: float32 = between(288.0, 302.0, default=295.5)  # K
-    discomfort_cost: float32 = between(0.0, 1.0, default=0.02)  # of a square kelvin in an occupied zone
+    discomfort_cost: float32 = between(0.0, 1.0, default=0.02)  # per squared kelvin in an occupied zone
 
 
 def reset(state, params, rng):
@@ -160,7 +160,7 @@ def step(state, params, action, rng):
 
 
 def move_actuators(state, params, action):
-    """Let coils, fan and damper follow their commands, and the air handler do what its coil can."""
+    """Move coils, fan and damper toward their commands, and compute the supply air within the coil's capacity."""
     share = share_of(params.time_step, params.damper_lag)
     for k in range(ZONES):
         state.reheat[k] = lagged(state.reheat[k], clipped(action[k], 0.0, REHEAT), share)
@@ -178,7 +178,7 @@ def let_pass(state, params, time):
     """Advance the zones: y(t) = y + t phi(t A) y'(0), phi(x) = (exp(x) - 1) / x, for the matrix A of each balance."""
     warming, storing, co2_rates = slope(params, state, tuple_of(state))
 
-    # Air and walls of a zone, whose two rates have the mean `middle` and differ by twice `half`.
+    # Air and walls of a zone: the two rates have the mean `middle` and differ by twice `half`.
     conductance, flow = params.mass_conductance, state.supply_flow / ZONES
     air = -time * (conductance + flow * AIR_HEAT + params.window_conductance) / params.air_capacity
     walls = -time * (conductance + params.wall_conductance) / params.mass_capacity
@@ -188,7 +188,7 @@ def let_pass(state, params, time):
     slow, fast = relaxed(min(middle + half, 0.0)), relaxed(middle - half)
     both, each = (slow + fast) / 2.0, (slow - fast) / (2.0 * half)
 
-    # Carbon dioxide: return air carries the mean from zone to zone, and differences between zones are blown away.
+    # Carbon dioxide: return air mixes the zones' mean; differences between zones decay by ventilation.
     renewal = -time * flow / AIR_DENSITY / params.volume
     common, single = relaxed(renewal * state.outdoor_share), relaxed(renewal)
     mean = mean_of(co2_rates)
@@ -201,25 +201,25 @@ def let_pass(state, params, time):
 
 
 def tell_time(state, params):
-    """What the time of day, and chance, make of weather and people."""
+    """Update weather and people from the time of day and the disturbances."""
     angle = 2.0 * pi * state.time / DAY
     hour = state.time / HOUR
     state.outdoor_temperature = params.outdoor_mean + state.weather - params.outdoor_swing * cos(angle - pi / 4.0)
     state.radiation = clipped(params.sunshine * (1.0 - state.clouds) * (-cos(angle) - 0.2) / 0.8, 0.0, 1200.0)
     present = clipped(hour - 7.0, 0.0, 1.0) * clipped(
         19.0 - hour, 0.0, 1.0
-    )  # they come from 7 to 8, leave from 18 to 19
+    )  # arrivals from 7 to 8, departures from 18 to 19
     state.occupancy = clipped(state.attendance, 0.0, 1.0) * present
 
 
 def tuple_of(state):
-    """Temperatures of air and walls, and carbon dioxide, of all zones."""
+    """Return temperatures of air and walls, and carbon dioxide, of all zones."""
     t, m, x = state.temperature, state.mass_temperature, state.co2
     return (t[0], t[1], t[2]), (m[0], m[1], m[2]), (x[0], x[1], x[2])
 
 
 def slope(params, state, point):
-    """How the zones change, with supply air and outdoors as they are."""
+    """Return the derivatives of the zones, with constant supply air and outdoor conditions."""
     temperatures, masses, co2 = point
     supplied = mixed(state.outdoor_share, FRESH, mean_of(co2))  # ppm
     first = zone(params, state, 0, temperatures[0], masses[0], co2[0], supplied)
@@ -229,7 +229,7 @@ def slope(params, state, point):
 
 
 def zone(params, state, k, temperature, mass, co2, supplied):
-    """How a zone changes: K/s of air and walls, ppm/s."""
+    """Return a zone's derivatives: K/s of air and walls, ppm/s."""
     flow = state.supply_flow / ZONES
     people = state.occupancy * PEOPLE[k]
     outdoors = state.outdoor_temperature
@@ -247,7 +247,7 @@ def zone(params, state, k, temperature, mass, co2, supplied):
 
 
 def mixed(share, outdoors, returned):
-    """What becomes of outdoor and return air together."""
+    """Mix outdoor and return air."""
     return share * outdoors + (1.0 - share) * returned
 
 
@@ -256,14 +256,14 @@ def mean_of(values):
 
 
 def power(state, params):
-    """The electricity of coils and fan, in W."""
+    """Return the electricity of coils and fan, in W."""
     conditioned = abs(state.supply_temperature - state.mixed_temperature) * AIR_HEAT * state.supply_flow
     heated = state.reheat[0] + state.reheat[1] + state.reheat[2]
     return (conditioned + heated) / params.efficiency + params.fan_power * (state.supply_flow / FLOW) ** 3
 
 
 def discomfort(state, params):
-    """What the distance from the temperature that people like costs while they are there."""
+    """Return the cost of the zones' distance from the comfort temperature while people are present."""
     cost = 0.0
     for k in range(ZONES):
         cost += (state.temperature[k] - params.comfort_temperature) ** 2
@@ -271,7 +271,7 @@ def discomfort(state, params):
 
 
 def stored_heat(state, params):
-    """Return the heat or cold that air and walls are short of at the temperature that people like, as J below 0."""
+    """Return the heat or cold that air and walls lack to the comfort temperature, as negative J."""
     short = 0.0
     for k in range(ZONES):
         short += params.air_capacity * abs(state.temperature[k] - params.comfort_temperature)
@@ -280,7 +280,7 @@ def stored_heat(state, params):
 
 
 def outside_comfort(state, params):
-    """By how many kelvin the worst zone is too cold or too warm, while people are there."""
+    """Return by how many kelvin the worst zone leaves the comfort range while people are present."""
     worst = 0.0
     for k in range(ZONES):
         worst = max(worst, max(COMFORT[0] - state.temperature[k], state.temperature[k] - COMFORT[1]))
@@ -288,12 +288,12 @@ def outside_comfort(state, params):
 
 
 def stalest(state, params):
-    """The carbon dioxide of the worst zone, in ppm."""
+    """Return the carbon dioxide of the worst zone, in ppm."""
     return max(max(state.co2[0], state.co2[1]), state.co2[2])
 
 
 def read_sensors(state, rng):
-    """Draw the errors with which the sensors will be read."""
+    """Sample the errors of the sensors."""
     for k in range(6):
         state.sensor_errors[k] = noise(rng)
 
@@ -323,7 +323,7 @@ def draw(state, params, canvas):
         canvas.rectangle(left, 0.6, left + 1.5, 2.4, blended(BLUE, RED, (state.temperature[k] - 288.0) / 15.0))
         canvas.rectangle(left + 0.1, 0.7, left + 0.1 + 1.3 * state.reheat[k] / REHEAT, 0.8, AMBER)
         canvas.disc(left + 0.75, 1.5, 0.1 + 0.3 * state.co2[k] / 1500.0, GREEN if state.co2[k] < 1000.0 else INK)
-    canvas.line(0.0, 2.9, 5.5, 2.9, 0.4, MIST)  # the duct, and in it the air from outdoors and all of it
+    canvas.line(0.0, 2.9, 5.5, 2.9, 0.4, MIST)  # the duct, with the outdoor air and the total air flow in it
     canvas.line(0.0, 2.9, 5.5, 2.9, 0.4 * state.supply_flow / FLOW, SLATE)
     canvas.line(0.0, 2.9, 0.6, 2.9, 0.4 * state.outdoor_share, BLUE)
 
@@ -383,6 +383,6 @@ environment = Environment(
             "normalise_observations": True,
             "normalise_rewards": True,
         },
-        "cql": {"conservatism": 1.0},  # of recorded data; rewards are small beside the usual 5
+        "cql": {"conservatism": 1.0},  # for recorded data; rewards are small compared with the usual 5
     },
 )

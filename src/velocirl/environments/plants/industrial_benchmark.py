@@ -1,16 +1,16 @@
-"""Industrial Benchmark: steer a machine whose wear, consumption and calibration answer late, noisily and in turns.
+"""Industrial Benchmark: control a machine whose fatigue, consumption and calibration respond late and noisily.
 
 Hein, Depeweg, Tokic, Udluft, Hentschel, Runkler and Sterzing, "A benchmark environment motivated by industrial control
-problems", IEEE SSCI 2017. Step for step it is the package `industrial-benchmark-python` 2.0 when both draw the same
-numbers. Everything is without unit: setpoint p, velocity v, gain g and shift h lie between 0 and 100, and an action
-moves v by up to 1, g by 10 and h by 5.75. A step has four parts:
+problems", IEEE SSCI 2017. Step for step it matches the package `industrial-benchmark-python` 2.0 if both sample the
+same random numbers. All quantities are dimensionless: setpoint p, velocity v, gain g and shift h are between 0 and 100.
+An action moves v by up to 1, g by 10 and h by 5.75. A step has four parts:
 
-    operational cost   o = exp((2 p + 4 v + 2.5 g) / 100), of which 5 to 9 steps later 1/9, 2/9, 3/9, 2/9, 1/9 are paid
+    operational cost   o = exp((2 p + 4 v + 2.5 g) / 100); 5 to 9 steps later 1/9, 2/9, 3/9, 2/9, 1/9 of it are paid
     miscalibration     m = (r^4 - 2 r^2 - k sin(phi) r) / l, with r the effective shift, stretched so that the
-                       minimum lies at max(|sin(phi)|, sin(15 deg)); the angle phi turns by 15 degrees in a step,
+                       minimum is at max(|sin(phi)|, sin(15 deg)); the angle phi turns by 15 degrees per step,
                        back to 0 while the effective shift is small (the rotational symmetry of a Goldstone potential)
-    fatigue            f = max(0, 30000 / (5 v + 100) - g^2 / 100) (1 + 2 alpha) / 3, with alpha between 0 and 1 drawn,
-                       and larger as soon as a hidden state of v or g has grown beyond 1.2 and grows by itself
+    fatigue            f = max(0, 30000 / (5 v + 100) - g^2 / 100) (1 + 2 alpha) / 3, with alpha sampled from 0 to 1,
+                       larger once a hidden state of v or g has exceeded 1.2, from which it grows by itself
     consumption        c = e - normal (1 + e / 200), e = delayed operational cost + 25 (m + 1)
 
     reward = -(c + 3 f)
@@ -25,7 +25,7 @@ from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, RED, STONE, TEAL, VIOLET
 from velocirl.environments.plants.instruments import clipped
 
-# How an action moves the steerings; a shift that is used optimally is never turned by more than 15 degrees.
+# Effect of actions on the steerings; an optimal shift is never turned by more than 15 degrees.
 VELOCITY_STEP, GAIN_STEP = 1.0, 10.0
 LARGEST_TURN = sin(pi / 12.0)
 SHIFT_RANGE, SHIFT_BY_SETPOINT = 1.5, 0.02
@@ -35,18 +35,18 @@ SAFE_SHIFT = LARGEST_TURN / 2.0  # within which the calibration recovers
 
 # Operational cost.
 SETPOINT_COST, VELOCITY_COST, GAIN_COST = 0.02, 0.04, 0.025
-PAID = (0.11111, 0.22222, 0.33333, 0.22222, 0.11111)  # of the costs of 9, 8, ... 5 steps ago
+PAID = (0.11111, 0.22222, 0.33333, 0.22222, 0.11111)  # fractions of the costs of 9, 8, ... 5 steps ago
 
 # Fatigue.
 TOLERANCE = 0.05  # effective velocity or gain below which its hidden state is reset
-RUNAWAY, WORST = 1.2, 5.0  # hidden states from which they grow by themselves, and to which
+RUNAWAY, WORST = 1.2, 5.0  # hidden states at which they start to grow by themselves, and their maximum
 NOISE_SCALE = 0.1  # of the exponential distribution
-WORST_MEAN, WORST_DEVIATION = 2.4, 0.4  # of the logit of alpha, when a hidden state is at its worst
+WORST_MEAN, WORST_DEVIATION = 2.4, 0.4  # of alpha's logit when a hidden state is at its maximum
 
 # Weights of the costs.
 FATIGUE_WEIGHT, CALIBRATION_WEIGHT, CONSUMPTION_NOISE = 3.0, 25.0, 0.005
 
-# The potential of miscalibration: its tilt, its norm, and for each angle where its minimum is and where it shall be.
+# Potential of miscalibration: its tilt, its norm, and for each angle its minimum and where that must lie.
 QUARTER = 6  # steps of the angle from 0 to 90 degrees
 TILT = 8.0 * sqrt(2.0 / 27.0)
 SINES = np.sin(np.arange(-QUARTER, QUARTER + 1) * pi / (2.0 * QUARTER))
@@ -79,19 +79,19 @@ class State:
     hidden_gain: float32
     fatigue: float32
     consumption: float32
-    costs: float32[10]  # operational costs, the oldest first
+    costs: float32[10]  # operational costs, oldest first
     angle: int32 = between(-QUARTER, QUARTER)  # phi, in steps of 15 degrees
-    domain: int32 = between(-1, 1)  # the sign of the shift that was last large
-    response: int32 = between(-1, 1)  # 1 while turning is of advantage, -1 after a quarter turn
-    drift: float32  # of the setpoint in a step,
-    drift_left: int32 = between(0, 99)  # for so many steps
+    domain: int32 = between(-1, 1)  # sign of the last large shift
+    response: int32 = between(-1, 1)  # 1 while turning is advantageous, -1 after a quarter turn
+    drift: float32  # of the setpoint per step
+    drift_left: int32 = between(0, 99)  # remaining steps of this drift
 
 
 @record
 class Params:
-    setpoint: float32 = between(0.0, 100.0, default=50.0)  # where it starts and, unless it varies, stays
+    setpoint: float32 = between(0.0, 100.0, default=50.0)  # initial setpoint, constant unless it varies
     varies: bool_ = False
-    amplification: float32 = between(1.0, 2.0, default=1.1)  # of hidden states that grow by themselves
+    amplification: float32 = between(1.0, 2.0, default=1.1)  # growth factor of hidden states that grow by themselves
 
 
 def reset(state, params, rng):
@@ -125,18 +125,18 @@ def step(state, params, action, rng):
 
 
 def begin_drift(state, length, slope, rest):
-    """Let the setpoint drift for 1 to 99 steps, or rest as long with a probability of one tenth; of uniform draws."""
+    """Start a drift of the setpoint for 1 to 99 steps, zero with probability 0.1, from uniform random numbers."""
     state.drift_left = 1 + int(99.0 * length)
     state.drift = 0.0 if rest < 0.1 else 2.0 * slope - 1.0
 
 
 def vary_draws(rng):
-    """What chance decides about a setpoint that varies: four uniform numbers."""
+    """Sample the random numbers of a varying setpoint: four uniform ones."""
     return random.uniform(rng), random.uniform(rng), random.uniform(rng), random.uniform(rng)
 
 
 def vary(state, draws):
-    """Move the setpoint along; at the end of its range the drift turns around every other time."""
+    """Move the setpoint along its drift; at the ends of its range the drift reverses with probability 0.5."""
     length, slope, rest, turn = draws
     if state.drift_left == 0:
         begin_drift(state, length, slope, rest)
@@ -152,18 +152,18 @@ def operational_cost(state):
 
 
 def wear_draws(rng):
-    """What chance decides about fatigue: for velocity and gain three uniform numbers each, and one normal one."""
+    """Sample the random numbers of fatigue: three uniform ones each for velocity and gain, and one normal one."""
     of_velocity = (random.uniform(rng), random.uniform(rng), random.uniform(rng))
     of_gain = (random.uniform(rng), random.uniform(rng), random.uniform(rng))
     return of_velocity, of_gain, random.normal(rng)
 
 
 def wear(state, params, draws):
-    """The fatigue that follows from velocity and gain, and what is hidden of it."""
+    """Update fatigue and its hidden states from velocity and gain."""
     of_velocity, of_gain, worst = draws
     p, v, g = state.setpoint, state.velocity, state.gain
 
-    # Effective velocity and gain, between 0 and 1: 0 where they are gentle to the machine.
+    # Effective velocity and gain, between 0 and 1: 0 is gentle to the machine.
     gentlest, harshest = (p + 2.0) / (201.0 - p), (p + 102.0) / (101.0 - p)
     velocity = ((g + p + 2.0) / (v + 101.0 - p) - gentlest) / (harshest - gentlest)
     gain = (1.0 / (g + p + 1.0) - 1.0 / (p + 101.0)) / (1.0 / (p + 1.0) - 1.0 / (p + 101.0))
@@ -183,14 +183,14 @@ def logistic(x):
 
 
 def burst(effective, draws):
-    """Noise between 0 and 1: always a little, and with the probability of the effective action up to all of it."""
+    """Return noise between 0 and 1: always a little, and with probability `effective` a large burst."""
     noise = 2.0 * logistic(-NOISE_SCALE * log(1.0 - draws[0])) - 1.0
     strikes = draws[2] < clipped(effective, 0.001, 0.999)
     return noise + (1.0 - noise) * draws[1] * (effective if strikes else 0.0)
 
 
 def hidden(before, effective, noise, amplification):
-    """The hidden state of velocity or gain one step later."""
+    """Return the hidden state of velocity or gain one step later."""
     if effective <= TOLERANCE:
         return effective
     if before >= RUNAWAY:
@@ -199,7 +199,7 @@ def hidden(before, effective, noise, amplification):
 
 
 def calibrate(state, change):
-    """Move the shift, and turn the angle of the potential as the effective shift says."""
+    """Move the shift, and turn the potential's angle depending on the effective shift."""
     state.shift = clipped(state.shift + SHIFT_STEP * change, 0.0, 100.0)
     effective = SHIFT_SCALE / 100.0 * state.shift - SHIFT_BY_SETPOINT * state.setpoint - SHIFT_RANGE
     state.effective_shift = clipped(effective, -SHIFT_RANGE, SHIFT_RANGE)
@@ -219,7 +219,7 @@ def calibrate(state, change):
 
 
 def miscalibration(state):
-    """The potential at the effective shift, from -1 where it is best."""
+    """Return the potential at the effective shift; -1 is the optimum."""
     k = state.angle + QUARTER
     size = abs(state.effective_shift)
     beyond = max(size - OPTIMA[k], 0.0)
@@ -230,7 +230,7 @@ def miscalibration(state):
 
 
 def consume(state, chance):
-    """The consumption, of delayed operational costs and miscalibration."""
+    """Update the consumption from delayed operational costs and miscalibration."""
     expected = CALIBRATION_WEIGHT * (miscalibration(state) + 1.0)
     for k in range(5):
         expected += PAID[k] * state.costs[k]
@@ -254,7 +254,7 @@ def draw(state, params, canvas):
         canvas.rectangle(k + 0.1, 0.0, k + 0.9, height, color)
 
 
-# It goes to a good operating point and stays there, without the advantage that a shift in time could have.
+# Moves to a good operating point and stays there; does not exploit well-timed shifts.
 CONTROLLER = PID(
     Loop("velocity", "velocity_change", 45.0, gain=1.0 / VELOCITY_STEP),
     Loop("gain", "gain_change", 50.0, gain=1.0 / GAIN_STEP),
@@ -269,14 +269,14 @@ environment = Environment(
     observation=Box(LEAST, MOST),
     action=Box(-1.0, 1.0, (3,)),
     max_steps=1000,
-    time_step=1.0,  # s, as its controller has it: the paper gives a step no duration
+    time_step=1.0,  # s, for the controller: the paper defines no duration of a step
     reset=reset,
     step=step,
     observe=observe,
     draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators=ACTUATORS,
-    constraints=(  # without penalties and not critical, so that rewards and episodes are those of the paper
+    constraints=(  # no penalties, not critical: rewards and episodes match the paper
         Constraint("fatigue", value="fatigue", high=75.0, unit="1"),
         Constraint("consumption", value="consumption", high=150.0, unit="1"),
     ),

@@ -1,6 +1,6 @@
-"""What valves, pipes and sensors do between a controller and a plant, alike in all plants.
+"""Behavior of valves, pipes and sensors between a controller and a plant, shared by all plants.
 
-Each is a scalar function without a branch, so that the loop over copies of a plant stays vectorised.
+Each is a scalar function without a branch, so that the loop over a fleet's plants stays vectorized.
 """
 
 from math import expm1, sqrt
@@ -10,35 +10,35 @@ import numpy as np
 from velocirl import random
 
 WORD = 0xFFFF  # sixteen bits
-CENTRE = 2.0 * WORD  # the mean of the sum of four words
-SPREAD = (WORD + 1) / sqrt(3.0)  # the standard deviation of that sum
-ARRIVED = 1e-9  # what is this near to its target is there: the way on would lead through numbers that are slow
-STRAYS = 4.0  # standard deviations that a disturbance may be away from its mean
+CENTRE = 2.0 * WORD  # mean of the sum of four words
+SPREAD = (WORD + 1) / sqrt(3.0)  # standard deviation of that sum
+ARRIVED = 1e-9  # values this close to their target are set to it, to avoid slow denormal numbers
+STRAYS = 4.0  # standard deviations by which a disturbance may differ from its mean
 
 
 def noise(rng):
-    """A number of mean 0 and standard deviation 1, the sum of four uniform ones: nearly normal, never beyond 3.5."""
+    """Sample a number with mean 0 and standard deviation 1: the sum of four uniform ones, nearly normal, within 3.5."""
     bits = random.bits(rng)
     total = (bits & WORD) + ((bits >> 16) & WORD) + ((bits >> 32) & WORD) + (bits >> 48)
     return (np.float32(total) - CENTRE) / SPREAD
 
 
 def drifted(value, mean, deviation, share, rng):
-    """A disturbance one step later: autoregressive of first order, with this mean and standard deviation.
+    """Return a disturbance one step later: a first-order autoregressive process.
 
-    `share` of its distance to the mean is forgotten in a step, see `share_of`.
+    Each step removes the fraction `share` of its distance to the mean, see `share_of`.
     """
     moved = value + share * (mean - value) + deviation * sqrt(share * (2.0 - share)) * noise(rng)
     return clipped(moved, mean - STRAYS * deviation, mean + STRAYS * deviation)
 
 
 def share_of(time_step, time_constant):
-    """The share of its way that a first-order lag goes in a step, by the backward Euler method: stable, also for 0."""
+    """Return a first-order lag's fraction of the way per step, by the backward Euler method: stable, also for 0."""
     return time_step / (time_constant + time_step)
 
 
 def lagged(value, target, share):
-    """A first-order lag one step later, see `share_of`."""
+    """Return a first-order lag's output one step later, see `share_of`."""
     moved = value + share * (target - value)
     return moved if abs(target - moved) > ARRIVED else target
 
@@ -50,9 +50,10 @@ def relaxed(x):
 
 
 def shortfall(state, stock, steps):
-    """Return what a stock has lost since the books were last closed, and 0 between closings, `steps` steps apart.
+    """Return a stock's loss since `opening` was last recorded, every `steps` steps, and 0 between.
 
-    So an episode ends with what it began with, or pays for it. `state` has `opening`, the stock then, and `elapsed`.
+    An episode thus ends with the stock that it began with, or pays for it. `state` has `opening`, the recorded stock,
+    and `elapsed`, the steps since.
     """
     state.elapsed += 1
     due = state.elapsed >= steps
@@ -63,7 +64,7 @@ def shortfall(state, stock, steps):
 
 
 def delayed(line, newest, steps):
-    """What was given a number of steps ago, 0 to 4 and fractions; `line` holds the four values before the newest."""
+    """Return the value from 0 to 4 steps ago, fractions included; `line` holds the four values before the newest."""
     older = newest
     value = newest
     for k in range(4):
@@ -76,5 +77,5 @@ def delayed(line, newest, steps):
 
 
 def clipped(value, low, high):
-    """The value within the range of a valve or a sensor."""
+    """Clip a value to the range of a valve or a sensor."""
     return min(max(value, low), high)

@@ -1,24 +1,24 @@
-"""PowerGrid: keep a network of six buses at 50 Hz, its lines within their ratings and its voltages within their band.
+"""PowerGrid: keep a network of six buses at 50 Hz, with lines within their ratings and voltages within their band.
 
-A steam, a gas and a hydro unit (buses 1 to 3) feed three towns (buses 4 to 6) over eight lines. There is a wind farm
+A steam, a gas and a hydro unit (buses 1 to 3) supply three towns (buses 4 to 6) over eight lines. There is a wind farm
 and a static var compensator at bus 5 and a battery at bus 6. Every second the dispatcher sets the power of units and
-battery, the terminal voltages of the units and the reactive power of the compensator. Fuel is dear at the gas unit and
-cheap at the steam unit, whose lines are too weak for all that it could give.
+battery, the terminal voltages of the units and the reactive power of the compensator. Fuel is expensive at the gas unit
+and cheap at the steam unit, whose lines are too weak for its full power.
 
-All units swing together, at the frequency of their centre of inertia (Kundur, "Power System Stability and Control",
+All units swing together, at the frequency of their center of inertia (Kundur, "Power System Stability and Control",
 1994, chapters 3 and 11):
 
     df/dt   = f0 / (2 H S) (sum(Pm) + Pb + Pwind - Pload - Ploss - D Pload (f - f0) / f0)
     dPm/dt  = (limited(Pset - Pmax (f - f0) / (R f0)) - Pm) / T         turbines with droop R; Pset obeys its ramp
     dPb/dt  = (Pcommand - Pb) / Tb                                      the battery's converter
 
-What is left over changes the speed of the units, each with its share of the inertia, and does not enter the network.
-Flows are those of the direct-current approximation, voltages those of the decoupled power flow (`power_network`):
+The imbalance changes the speed of the units, in proportion to their inertia, and does not enter the network. Flows
+follow the direct-current approximation, voltages the decoupled power flow (`power_network`):
 
     F = PTDF Pin        B'' V = Q, with x F^2 / 2 drawn at either end of a line        Ploss = sum(r F^2 / V^2)
 
 Units: s, Hz, MW, Mvar, MWh, EUR; voltages per unit of the nominal one, impedances per unit on a base of 100 MVA. The
-reward is what is earned in a second, as a share of the income at the nominal load, less a cost of bad frequency.
+reward is the profit of a second, as a fraction of the income at the nominal load, less a cost of frequency deviations.
 """
 
 from math import sqrt
@@ -43,12 +43,12 @@ from velocirl.environments.plants.power_network import (
 
 NOMINAL_FREQUENCY = 50.0  # Hz
 TIME_STEP = 1.0  # s, a cycle of the dispatcher
-PART = 0.25  # s, a step of the integration
+PART = 0.25  # s, integration step
 HOUR = 3600.0  # s
 FORECAST = 300.0  # s ahead
-WIND_PERSISTENCE = 0.1  # what is left by then of a deviation from the mean
+WIND_PERSISTENCE = 0.1  # fraction of a deviation from the mean that remains by then
 
-STEAM_POWER, GAS_POWER, HYDRO_POWER = 300.0, 250.0, 200.0  # MW, the largest of each unit
+STEAM_POWER, GAS_POWER, HYDRO_POWER = 300.0, 250.0, 200.0  # MW, maximum of each unit
 BATTERY_POWER, BATTERY_ENERGY = 50.0, 25.0  # MW, MWh
 WIND_POWER = 150.0  # MW
 COMPENSATOR_POWER = 100.0  # Mvar
@@ -95,30 +95,30 @@ LOWEST, HIGHEST = (np.array([actuator[k] for actuator in ACTUATORS.values()], np
 class State:
     frequency: float32  # Hz
     frequency_change: float32  # Hz/s, over the last second
-    power: float32[3]  # MW of steam, gas and hydro turbines,
-    setpoint: float32[3]  # MW, at which they are held as far as their ramps allow
-    steam_commands: float32[4]  # MW, the newest first: what is still under way to a unit
+    power: float32[3]  # MW of steam, gas and hydro turbines
+    setpoint: float32[3]  # MW, setpoints after ramp limits
+    steam_commands: float32[4]  # MW, newest first: commands still within the delay
     gas_commands: float32[4]
     hydro_commands: float32[4]
-    battery: float32  # MW, positive where it gives
+    battery: float32  # MW, positive when discharging
     charge: float32  # MWh
     voltage: float32[6]  # p.u.
     reactive: float32[3]  # Mvar of the units
     compensator: float32  # Mvar
-    load: float32[3]  # MW of the towns,
-    stray: float32[3]  # and by what share of its nominal load each is off the level of all
+    load: float32[3]  # MW of the towns
+    stray: float32[3]  # deviation of each town's load from the common level, as a fraction of its nominal load
     wind: float32  # MW
     flow: float32[8]  # MW of the lines
     losses: float32  # MW
-    load_level: float32  # of all towns, as a share of their nominal load
+    load_level: float32  # of all towns, as a fraction of their nominal load
     load_ramp: float32  # 1/s
     sensor_errors: float32[8]  # of frequency, loads, wind and voltages of the towns, in standard deviations
 
 
 @record
 class Params:
-    inertia: float32 = between(2.0, 20.0, default=5.0)  # s, H, on the power of all units together
-    damping: float32 = between(0.0, 5.0, default=1.0)  # D, per cent of load for a per cent of frequency
+    inertia: float32 = between(2.0, 20.0, default=5.0)  # s, H, based on the total power of the units
+    damping: float32 = between(0.0, 5.0, default=1.0)  # D, percent of load per percent of frequency
     droop: float32 = between(0.02, 0.2, default=0.05)  # R
     steam_lag: float32 = between(1.0, 60.0, default=6.0)  # s
     gas_lag: float32 = between(0.5, 60.0, default=1.0)
@@ -129,31 +129,31 @@ class Params:
     steam_ramp: float32 = between(0.0, 100.0, default=0.5)  # MW/s
     gas_ramp: float32 = between(0.0, 100.0, default=2.0)
     hydro_ramp: float32 = between(0.0, 100.0, default=4.0)
-    steam_limit: float32 = between(0.0, STEAM_POWER, default=STEAM_POWER)  # MW that the unit can give
+    steam_limit: float32 = between(0.0, STEAM_POWER, default=STEAM_POWER)  # MW, maximum of the steam unit
     power_factor: float32 = between(0.0, 1.0, default=0.3)  # reactive over active power of the towns
-    lowest_level: float32 = between(0.5, 1.2, default=0.85)  # of the load, as an episode begins
+    lowest_level: float32 = between(0.5, 1.2, default=0.85)  # of the load at reset
     highest_level: float32 = between(0.5, 1.2, default=1.05)
     steepest_ramp: float32 = between(0.0, 0.01, default=0.0002)  # 1/s, of the load level
-    load_deviation: float32 = between(0.0, 0.2, default=0.015)  # of a town's load from the level, as a share
-    load_step: float32 = between(0.0, 0.5, default=0.0)  # share of a town's load that comes or goes at once,
-    load_step_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/s, so often
+    load_deviation: float32 = between(0.0, 0.2, default=0.015)  # of a town's load from the level, as a fraction
+    load_step: float32 = between(0.0, 0.5, default=0.0)  # fraction of a town's load that changes at once
+    load_step_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/s, rate of such steps
     wind_mean: float32 = between(0.0, 150.0, default=80.0)  # MW
     wind_deviation: float32 = between(0.0, 50.0, default=8.0)  # MW
-    memory: float32 = between(1.0, 1e6, default=120.0)  # s, in which such deviations die away
+    memory: float32 = between(1.0, 1e6, default=120.0)  # s, correlation time of these deviations
     sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: 2 mHz, meters of load and wind 0.5 MW, voltages 0.001
-    price: float32 = 80.0  # EUR/MWh of what the towns use
-    steam_cost: float32 = 22.0  # EUR/MWh, and growing with the load by
+    price: float32 = 80.0  # EUR/MWh paid by the towns
+    steam_cost: float32 = 22.0  # EUR/MWh, rising with the load by `rising_cost`
     gas_cost: float32 = 70.0
     hydro_cost: float32 = 30.0
-    rising_cost: float32 = 0.03  # EUR/MWh for each MW
-    storage_value: float32 = 70.0  # EUR/MWh of what the battery holds: about what gas would cost in its place
+    rising_cost: float32 = 0.03  # EUR/MWh per MW
+    storage_value: float32 = 70.0  # EUR/MWh of stored energy: about what gas would cost instead
     battery_wear: float32 = 8.0  # EUR/MWh
     frequency_cost: float32 = 0.1  # reward lost at a deviation of 0.2 Hz
 
 
 def reset(state, params, rng):
-    # What powers follow from is drawn in double precision, and so rounded alike wherever this runs: flows between the
-    # towns are small differences of large powers.
+    # Powers are computed in double precision, so that they round alike on all devices: flows between the towns are
+    # small differences of large powers.
     lowest, highest = np.float64(params.lowest_level), np.float64(params.highest_level)
     state.load_level = random.uniform(rng, lowest, highest)
     state.load_ramp = random.uniform(rng, -params.steepest_ramp, params.steepest_ramp)
@@ -165,7 +165,7 @@ def reset(state, params, rng):
         state.load[town] = TOWN_LOADS[town] * state.load_level
     for sensor in range(8):
         state.sensor_errors[sensor] = 0.0
-    # The units share the load evenly, so that the network is in balance but for its losses.
+    # The units share the load evenly, so that the network is in balance except for its losses.
     needed = (TOTAL_LOAD * np.float64(state.load_level) - state.wind) / (STEAM_POWER + GAS_POWER + HYDRO_POWER)
     state.power[0], state.power[1], state.power[2] = STEAM_POWER * needed, GAS_POWER * needed, HYDRO_POWER * needed
     for unit in range(UNITS):
@@ -190,12 +190,12 @@ def step(state, params, action, rng):
     state.setpoint[1] = ramped(state.setpoint[1], gas, params.gas_ramp)
     state.setpoint[2] = ramped(state.setpoint[2], hydro, params.hydro_ramp)
 
-    # The battery gives no more than it holds, and takes no more than fits.
+    # The battery's power is limited by its charge and its free capacity.
     held = state.charge * (HOUR / TIME_STEP)
     room = (BATTERY_ENERGY - state.charge) * (HOUR / TIME_STEP)
     battery = clipped(clipped(action[3], -BATTERY_POWER, BATTERY_POWER), -room, held)
 
-    # Runge and Kutta's method of fourth order, in parts of a second; written out, so that fleets are vectorised.
+    # Fourth-order Runge-Kutta in fractions of a second; written out, so that fleets are vectorized.
     demand = state.load[0] + state.load[1] + state.load[2]
     steady = state.wind - demand - state.losses
     told = (state.setpoint[0], state.setpoint[1], state.setpoint[2], battery, steady, demand)
@@ -209,7 +209,7 @@ def step(state, params, action, rng):
     state.frequency_change = (state.frequency - before) / TIME_STEP
     state.charge = clipped(state.charge - state.battery * (TIME_STEP / HOUR), 0.0, BATTERY_ENERGY)
 
-    # Reactive power follows from small differences of voltages: in double precision, they are rounded alike everywhere.
+    # Reactive power follows from small differences of voltages: double precision rounds them alike on all devices.
     exciter = share_of(TIME_STEP, np.float64(params.exciter_lag))
     for unit in range(UNITS):
         wanted = clipped(action[4 + unit], LOWEST[4], HIGHEST[4])
@@ -221,7 +221,7 @@ def step(state, params, action, rng):
 
 
 def disturb(state, params, rng):
-    """Let loads and wind wander, and draw what sensors will add to them."""
+    """Disturb loads and wind, and sample the errors of the sensors."""
     state.load_level = clipped(state.load_level + state.load_ramp * TIME_STEP, 0.6, 1.2)
     share = share_of(TIME_STEP, params.memory)
     spread = params.load_deviation * sqrt(share * (2.0 - share))
@@ -238,15 +238,15 @@ def disturb(state, params, rng):
 
 
 def ramped(setpoint, command, ramp):
-    """The set point of a unit one step later, which follows no faster than its ramp."""
+    """Move a unit's setpoint toward its command, limited by its ramp."""
     return setpoint + clipped(command - setpoint, -ramp * TIME_STEP, ramp * TIME_STEP)
 
 
 def slope(params, point, told):
-    """How frequency, turbines and battery change, while they are told the same."""
+    """Return the derivatives of frequency, turbines and battery under constant commands."""
     frequency, steam, gas, hydro, battery = point
     deviation = (frequency - NOMINAL_FREQUENCY) / NOMINAL_FREQUENCY
-    support = deviation / params.droop  # what droop takes off a unit, as a share of its power
+    support = deviation / params.droop  # droop's reduction of a unit's power, as a fraction of its maximum
     surplus = steam + gas + hydro + battery + told[4] - params.damping * told[5] * deviation
     return (
         NOMINAL_FREQUENCY / (2.0 * params.inertia * (STEAM_POWER + GAS_POWER + HYDRO_POWER)) * surplus,
@@ -258,7 +258,7 @@ def slope(params, point, told):
 
 
 def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
+    """Return the point reached after `time` along a slope."""
     return (
         point[0] + time * slope[0],
         point[1] + time * slope[1],
@@ -269,7 +269,7 @@ def ahead(point, slope, time):
 
 
 def advanced(params, point, told):
-    """The point a part of a second later."""
+    """Return the point one integration step later."""
     slope1 = slope(params, point, told)
     slope2 = slope(params, ahead(point, slope1, PART / 2.0), told)
     slope3 = slope(params, ahead(point, slope2, PART / 2.0), told)
@@ -279,7 +279,7 @@ def advanced(params, point, told):
 
 
 def margin(state, params):
-    """The reward: what is earned in a second, as a share of the income at the nominal load, less bad frequency."""
+    """Return the reward: a second's profit as a fraction of the nominal income, less a cost of frequency deviations."""
     steam, gas, hydro = state.power[0], state.power[1], state.power[2]
     cost = (
         (params.steam_cost + params.rising_cost * steam) * steam
@@ -329,13 +329,13 @@ def draw(state, params, canvas):
         canvas.disc(x, y, size, TEAL if bus < UNITS else SLATE)
         canvas.disc(x, y, 0.1, blended(BLUE, RED, (state.voltage[bus] - 0.9) / 0.2))
     canvas.rectangle(5.4, 0.2, 5.4 + 0.4 * state.charge / BATTERY_ENERGY, 0.4, GREEN)
-    off = 2.0 * clipped(state.frequency - NOMINAL_FREQUENCY, -1.0, 1.0)  # the needle of a frequency meter
+    off = 2.0 * clipped(state.frequency - NOMINAL_FREQUENCY, -1.0, 1.0)  # needle of a frequency meter
     canvas.line(1.0, 0.2, 5.0, 0.2, 0.05, MIST)
     canvas.disc(3.0 + off, 0.2, 0.1, GREEN if abs(off) < 0.4 else RED)
 
 
-# Automatic generation control shares what is missing among the units in proportion to their size; the compensator holds
-# the voltage at bus 5, and the battery goes back to half of its charge.
+# Automatic generation control distributes the imbalance among the units in proportion to their size. The compensator
+# holds the voltage at bus 5, and the battery returns to half of its charge.
 CONTROLLER = PID(
     Loop("frequency", "steam_setpoint", 50.0, gain=20.0, integral_time=4.0, bias=200.0),
     Loop("frequency", "gas_setpoint", 50.0, gain=40.0, integral_time=4.0, bias=175.0),

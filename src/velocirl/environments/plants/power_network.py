@@ -1,14 +1,14 @@
-"""The network of PowerGrid: its lines, the matrices that follow from them, and what flows through it.
+"""Network of PowerGrid: its lines, the matrices derived from them, and the power flow.
 
 Buses 1 to 3 have a unit each, buses 4 to 6 a town. Flows follow from injections by distribution factors (Wood and
-Wollenberg, "Power Generation, Operation and Control"), voltages of the towns from those of the units and from reactive
-power by the matrix B'' of the decoupled power flow (Stott and Alsac, "Fast decoupled load flow", 1974).
+Wollenberg, "Power Generation, Operation and Control"). The towns' voltages follow from the units' voltages and from
+reactive power by the matrix B'' of the decoupled power flow (Stott and Alsac, "Fast decoupled load flow", 1974).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-BASE = 100.0  # MVA, of values per unit
+BASE = 100.0  # MVA, base of per-unit values
 BUSES, UNITS, TOWNS = 6, 3, 3
 
 # From bus, to bus, resistance and reactance per unit, rating in MW.
@@ -29,7 +29,7 @@ RESISTANCE, REACTANCE, RATING = (np.array([line[k] for line in LINES], np.float3
 
 
 def incidence() -> NDArray[np.float64]:
-    """Which line leaves (1) and enters (-1) which bus, (lines, buses)."""
+    """Return the incidence matrix: line leaves (1) or enters (-1) bus, (lines, buses)."""
     matrix = np.zeros((len(LINES), BUSES))
     matrix[np.arange(len(LINES)), FROM] = 1.0
     matrix[np.arange(len(LINES)), TO] = -1.0
@@ -41,18 +41,18 @@ _susceptance = incidence().T @ _branches
 _towns = np.linalg.inv(_susceptance[UNITS:, UNITS:])
 
 FLOW_BY_POWER = (_branches @ np.linalg.pinv(_susceptance)).astype(np.float32)  # (lines, buses)
-# Of the voltages of the units and of the reactive power that is given at the towns, (towns, units and towns).
+# Columns: the units' voltages, then the reactive power injected at the towns; (towns, units and towns).
 VOLTAGE_BY_SOURCE = np.concatenate([-_towns @ _susceptance[UNITS:, :UNITS], _towns], axis=1).astype(np.float32)
 REACTIVE_BY_VOLTAGE = _susceptance[:UNITS].astype(np.float32)  # (units, buses), per unit
-# What a line draws at each of its ends, per unit of reactive power by the square of its flow in MW, (buses, lines).
+# Reactive power drawn at each end of a line, per unit, by its squared flow in MW; (buses, lines).
 DRAWN_BY_FLOW = (0.5 * np.abs(incidence().T) * REACTANCE / BASE**2).astype(np.float32)
 
 
 def transmit(state, params):
-    """Flows, voltages, reactive power and losses, as they follow from what is fed in and taken out.
+    """Update flows, voltages, reactive power and losses from the injections and loads.
 
-    Small flows are differences of large powers, and reactive power is one of voltages that are nearly the same: both
-    are added up in double precision.
+    Small flows are differences of large powers, and reactive power follows from differences of nearly equal voltages.
+    Both are therefore summed in double precision.
     """
     steam, gas, hydro = np.float64(state.power[0]), np.float64(state.power[1]), np.float64(state.power[2])
     load_4, load_5, load_6 = np.float64(state.load[0]), np.float64(state.load[1]), np.float64(state.load[2])
@@ -96,7 +96,7 @@ def transmit(state, params):
         state.losses += RESISTANCE[line] * current * current / BASE
 
 
-# Products with the row of a matrix, written out: a loop within a loop would keep fleets from being vectorised.
+# Products with a row of a matrix, written out: a nested loop would prevent vectorization of fleets.
 
 
 def by_six(matrix, k, of):
@@ -109,7 +109,7 @@ def by_eight(matrix, k, of):
 
 
 def loading(state, params):
-    """The flow of the line that is nearest to its rating, as a share of that."""
+    """Return the highest ratio of a line's flow to its rating."""
     most = 0.0
     for line in range(8):
         most = max(most, abs(state.flow[line]) / RATING[line])

@@ -1,27 +1,27 @@
-"""RobotAssembly: push a peg gently into a hole with an arm of seven joints; the hole is not quite where it should be.
+"""RobotAssembly: insert a peg gently into a hole with a seven-joint arm; the hole's position is slightly off.
 
-The arm has a spherical shoulder, an elbow and a spherical wrist, as most arms of seven joints: joints 1, 3, 5 and 7
-turn about the link that they are in, joints 2, 4 and 6 across it. Its drives are geared so high that each joint moves
-as if alone (decentralised control: Siciliano, Sciavicco, Villani and Oriolo, "Robotics: Modelling, Planning and
-Control", 2009, chapter 8), and they hold the weight of the arm by themselves. What is left for each joint:
+The arm has a spherical shoulder, an elbow and a spherical wrist, like most seven-joint arms: joints 1, 3, 5 and 7 turn
+about their link, joints 2, 4 and 6 across it. Gear ratios are so high that joints move independently (decentralized
+control: Siciliano, Sciavicco, Villani and Oriolo, "Robotics: Modelling, Planning and Control", 2009, chapter 8). The
+drives compensate the weight of the arm. Each joint then follows:
 
-    I q'' = torque - b q' + J^T F,  F: contacts, a cable, and the weight of a payload that the drives do not know
+    I q'' = torque - b q' + J^T F,  F: contacts, a cable, and the weight of a payload unknown to the drives
 
-The peg touches the wall of the hole at its tip and at the upper edge, which together are what jams it (Whitney,
-"Quasi-static assembly of compliantly supported rigid parts", 1982); the chamfer, which leads it in; the bottom; or,
-beside the hole, the table. Each is a spring that takes up energy, F = k d (1 + c d') at a depth d (Hunt and Crossley,
-"Coefficient of restitution interpreted as damping in vibroimpact", 1975). With r the distance of the peg's axis from
-that of the hole and z < 0 the height of the tip:
+The peg touches the wall of the hole at its tip and at the upper edge; both contacts together jam it (Whitney,
+"Quasi-static assembly of compliantly supported rigid parts", 1982). Other contacts are the chamfer, which guides the
+peg in, the bottom and, next to the hole, the table. Each is a dissipative spring, F = k d (1 + c d') at a depth d (Hunt
+and Crossley, "Coefficient of restitution interpreted as damping in vibroimpact", 1975). With r the distance between the
+axes of peg and hole and z < 0 the height of the tip:
 
-    wall      d = r - clearance - chamfer left at this depth, F against r, and mu F against sliding
-    chamfer   as much upwards, where it is the chamfer that is touched
-    table     d = -z, F upwards, where r > clearance + chamfer           bottom    d = -z - depth, F upwards
+    wall      d = r - clearance - remaining chamfer at this depth, F against r, and mu F against sliding
+    chamfer   the same force upward, if the contact is at the chamfer
+    table     d = -z, F upward, if r > clearance + chamfer               bottom    d = -z - depth, F upward
 
-The observation also has how far each joint is off a plan: a straight path down to where the hole should be. Following
-it is safe and slow. It is these deviations that are observed, and not the planned angles, since thousandths of a radian
-decide where the peg touches. The reward is the share of the depth that is reached, less what force and torque cost.
+The observation also has each joint's deviation from a plan: a straight path down to the hole's planned position.
+Following the plan is safe and slow. Deviations are observed instead of the planned angles, since thousandths of a
+radian decide where the peg touches. The reward is the fraction of the depth reached, less costs of force and torque.
 
-Units: s, m, rad, kg, N, N m. Springs are stiff, so that everything is computed in double precision.
+Units: s, m, rad, kg, N, N m. Springs are stiff, so everything is computed in double precision.
 """
 
 from itertools import pairwise
@@ -38,16 +38,16 @@ from velocirl.environments.plants.pictures import blended
 JOINTS = 7
 TIME_STEP = 0.01  # s
 GRAVITY = 9.81  # m/s2
-BASE, UPPER_ARM, FOREARM, HAND = 0.34, 0.40, 0.40, 0.25  # m; the hand with the peg, from the wrist to the peg's tip
-INERTIA = (2.0, 2.0, 1.2, 1.2, 0.6, 0.4, 0.2)  # kg m2, at each joint with its drive
+BASE, UPPER_ARM, FOREARM, HAND = 0.34, 0.40, 0.40, 0.25  # m; the hand includes the peg, from the wrist to the peg's tip
+INERTIA = (2.0, 2.0, 1.2, 1.2, 0.6, 0.4, 0.2)  # kg m2, of each joint with its drive
 FRICTION = (10.0, 10.0, 6.0, 6.0, 3.0, 2.0, 1.0)  # N m s
 LARGEST_TORQUE = (120.0, 120.0, 80.0, 80.0, 40.0, 30.0, 15.0)  # N m
-LARGEST_ANGLE, LARGEST_VELOCITY = 2.9, 6.0  # rad, rad/s: stops and what drives can do
-HOLE = (0.55, 0.0)  # m, where it is planned; the table is at height 0
+LARGEST_ANGLE, LARGEST_VELOCITY = 2.9, 6.0  # rad, rad/s: limits of joints and drives
+HOLE = (0.55, 0.0)  # m, planned position; the table is at height 0
 START_HEIGHT, GOAL_DEPTH, HOLE_DEPTH = 0.06, 0.03, 0.032  # m
-SLIDING = 0.01  # m/s from which friction is fully there
+SLIDING = 0.01  # m/s, at which sliding friction is fully developed
 FORCE_ERROR = 0.5  # N
-PEG_REACH = 0.1  # m around the goal in which coming nearer is rewarded
+PEG_REACH = 0.1  # m, distance from the goal within which approaching is rewarded
 
 SIGNALS = {  # name: unit, range
     **{f"angle_{joint}": ("rad", -3.0, 3.0) for joint in range(1, JOINTS + 1)},
@@ -62,35 +62,35 @@ LEAST, MOST = (np.array([signal[k] for signal in SIGNALS.values()], np.float32) 
 class State:
     angle: float64[7]  # rad
     velocity: float64[7]  # rad/s
-    torque: float32[7]  # N m, as the drives give it by now
-    hole: float64[2]  # m, where it is
-    cable: float32[2]  # N, with which it pulls the hand sideways
+    torque: float32[7]  # N m, actual torque of the drives
+    hole: float64[2]  # m, actual position
+    cable: float32[2]  # N, lateral force on the hand
     force: float32[3]  # N of all contacts, on the peg
-    strength: float32  # N, of that force
+    strength: float32  # N, magnitude of the contact forces
     sensor_errors: float32[3]  # of the force, in standard deviations
     speed: float32  # m/s of the tip
-    depth: float32  # m, to which the peg is in the hole
+    depth: float32  # m, of the peg in the hole
     time: float32  # s
 
 
 @record
 class Params:
-    misplacement: float32 = between(0.0, 0.01, default=0.0008)  # m, the largest of the hole in each direction
+    misplacement: float32 = between(0.0, 0.01, default=0.0008)  # m, maximum offset of the hole in each direction
     clearance: float32 = between(1e-5, 0.01, default=0.0005)  # m, between peg and hole
-    chamfer: float32 = between(0.0, 0.01, default=0.003)  # m, wide and deep
-    stiffness: float32 = between(1e3, 1e4, default=5e3)  # N/m of contacts, with the compliance of the wrist
+    chamfer: float32 = between(0.0, 0.01, default=0.003)  # m, width and depth
+    stiffness: float32 = between(1e3, 1e4, default=5e3)  # N/m of contacts, including the wrist's compliance
     dissipation: float32 = between(0.0, 30.0, default=20.0)  # s/m, of contacts
     sliding_friction: float32 = between(0.0, 0.4, default=0.15)
-    payload: float32 = between(0.0, 5.0, default=0.1)  # kg that the drives do not know of
+    payload: float32 = between(0.0, 5.0, default=0.1)  # kg, unknown to the drives
     cable_deviation: float32 = between(0.0, 20.0, default=0.5)  # N
     cable_time: float32 = between(0.0, 100.0, default=0.5)  # s
-    joint_friction: float32 = between(0.5, 5.0, default=1.0)  # as a share of what it is when new
+    joint_friction: float32 = between(0.5, 5.0, default=1.0)  # relative to a new arm
     drive_lag: float32 = between(0.0, 0.1, default=0.005)  # s, of torques
-    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: each part of the force 0.5 N
-    start_error: float32 = between(0.0, 0.1, default=0.01)  # rad, the largest of each joint at the start
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: 0.5 N in each component of the force
+    start_error: float32 = between(0.0, 0.1, default=0.01)  # rad, maximum of each joint at reset
     plan_speed: float32 = between(0.005, 0.5, default=0.04)  # m/s
     force_cost: float32 = 0.004  # 1/N
-    torque_cost: float32 = 0.05  # where all drives give all that they can
+    torque_cost: float32 = 0.05  # with all drives at maximum torque
 
 
 def cross(a, b):
@@ -102,12 +102,12 @@ def dot(a, b):
 
 
 def along(a, direction, distance):
-    """The point at a distance from a, in a direction."""
+    """Return the point at a distance from a, in a direction."""
     return a[0] + distance * direction[0], a[1] + distance * direction[1], a[2] + distance * direction[2]
 
 
 def turned(a, b, angle):
-    """Two vectors at right angles, turned in their plane: the first towards the second."""
+    """Rotate two perpendicular vectors in their plane, the first toward the second."""
     c, s = cos(angle), sin(angle)
     return (
         (c * a[0] + s * b[0], c * a[1] + s * b[1], c * a[2] + s * b[2]),
@@ -116,7 +116,7 @@ def turned(a, b, angle):
 
 
 def pose(q):
-    """The axes of the seven joints, and where elbow, wrist and tip are; the last axis is that of the peg."""
+    """Return the axes of the seven joints, and elbow, wrist and tip positions; the last axis is the peg's."""
     x, y, z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
     first = z
     x, y = turned(x, y, q[0])
@@ -136,12 +136,12 @@ def pose(q):
 
 
 def contacts(state, params, tip, axis, velocity):
-    """The forces on the peg at its tip and at the lower edge of the chamfer, and where that is."""
+    """Return the forces on the peg at its tip and at the chamfer's lower edge, and the position of that edge."""
     below = max(-tip[2], 0.0)
     x, y = tip[0] - state.hole[0], tip[1] - state.hole[1]
     r = sqrt(x * x + y * y + 1e-12)
     over_hole = r <= params.clearance + params.chamfer
-    chamfer = max(params.chamfer - below, 0.0)  # what is left of it at this depth
+    chamfer = max(params.chamfer - below, 0.0)  # remaining chamfer at this depth
     depth = r - params.clearance - chamfer if over_hole and below > 0.0 else 0.0
     wall = spring(params, depth, (velocity[0] * x + velocity[1] * y) / r)
     up = spring(params, below - HOLE_DEPTH if over_hole else below, -velocity[2]) + (wall if chamfer > 0.0 else 0.0)
@@ -157,12 +157,12 @@ def contacts(state, params, tip, axis, velocity):
 
 
 def spring(params, depth, velocity):
-    """The force against something that is so deep in another, and comes so fast."""
+    """Return the contact force at a penetration depth and an approach velocity."""
     return params.stiffness * max(depth, 0.0) * max(1.0 + params.dissipation * velocity, 0.0)
 
 
 def tip_velocity(v, axes, elbow, wrist, tip):
-    """How fast the tip moves, of the velocities of the joints."""
+    """Return the tip's velocity from the joint velocities."""
     shoulder = (0.0, 0.0, BASE)
     at_shoulder = along(along(along((0.0, 0.0, 0.0), axes[0], v[0]), axes[1], v[1]), axes[2], v[2])
     at_wrist = along(along((0.0, 0.0, 0.0), axes[4], v[4]), axes[5], v[5])
@@ -171,13 +171,13 @@ def tip_velocity(v, axes, elbow, wrist, tip):
 
 
 def acceleration(state, params, q, v):
-    """The accelerations of all joints, from their angles and velocities."""
+    """Return the accelerations of all joints from their angles and velocities."""
     axes, elbow, wrist, tip = pose(q)
     velocity = tip_velocity(v, axes, elbow, wrist, tip)
     at_tip, at_edge, edge = contacts(state, params, tip, axes[6], velocity)
     at_tip = along(at_tip, (state.cable[0], state.cable[1], -params.payload * GRAVITY), 1.0)
 
-    # Transposed Jacobian: what all forces turn at the wrist, the elbow and the shoulder, about each axis.
+    # Transposed Jacobian: torques of all forces about each axis of wrist, elbow and shoulder.
     force = along(at_tip, at_edge, 1.0)
     by_tip, by_edge = cross(along(tip, wrist, -1.0), at_tip), cross(along(edge, wrist, -1.0), at_edge)
     at_wrist = along(by_tip, by_edge, 1.0)
@@ -196,7 +196,7 @@ def acceleration(state, params, q, v):
 
 
 def ahead(point, slope, time):
-    """Where the numbers of seven joints get to along a slope."""
+    """Return the values of seven joints after `time` along a slope."""
     return (
         point[0] + time * slope[0],
         point[1] + time * slope[1],
@@ -222,7 +222,7 @@ def step(state, params, action, rng):
         state.torque[joint] = lagged(state.torque[joint], wanted, drive)
         effort += (state.torque[joint] / LARGEST_TORQUE[joint]) ** 2 / JOINTS
 
-    # Runge and Kutta's method of fourth order, torques and cable held constant.
+    # Fourth-order Runge-Kutta with constant torques and cable force.
     q, v = all_of(state.angle), all_of(state.velocity)
     a1 = acceleration(state, params, q, v)
     v2 = ahead(v, a1, TIME_STEP / 2.0)
@@ -237,7 +237,7 @@ def step(state, params, action, rng):
     )
     for joint in range(JOINTS):
         angle = clipped(q[joint], -LARGEST_ANGLE, LARGEST_ANGLE)
-        moves = q[joint] == angle  # a joint that hits its stop stands still
+        moves = q[joint] == angle  # a joint stops at its limit
         state.angle[joint] = angle
         state.velocity[joint] = clipped(v[joint], -LARGEST_VELOCITY, LARGEST_VELOCITY) if moves else 0.0
     state.time += TIME_STEP
@@ -252,13 +252,13 @@ def step(state, params, action, rng):
 
 
 def look(state, params):
-    """Write force, speed and depth as they follow from the state; gives where the tip is."""
+    """Update force, speed and depth from the state; returns the tip's position."""
     axes, elbow, wrist, tip = pose(all_of(state.angle))
     velocity = tip_velocity(all_of(state.velocity), axes, elbow, wrist, tip)
     at_tip, at_edge, _ = contacts(state, params, tip, axes[6], velocity)
     force = along(at_tip, at_edge, 1.0)
     state.force[0], state.force[1], state.force[2] = force
-    # Forces at the tip and at the edge may balance each other and hurt all the same.
+    # Forces at the tip and at the edge may cancel and still cause damage, so magnitudes add up.
     state.strength = sqrt(dot(at_tip, at_tip)) + sqrt(dot(at_edge, at_edge))
     state.speed = sqrt(dot(velocity, velocity))
     x, y = tip[0] - state.hole[0], tip[1] - state.hole[1]
@@ -275,7 +275,7 @@ def fastest_joint(state, params):
 
 
 def angles_at(height, q):
-    """The angles nearest to some others at which the peg points down, so high above the planned hole (Newton)."""
+    """Return the joint angles, nearest to `q`, that point the peg down at `height` above the planned hole (Newton)."""
     q = np.array(q, float)
     for _ in range(8):
         axes, elbow, wrist, tip = (np.array(part) for part in pose(q))
@@ -286,7 +286,7 @@ def angles_at(height, q):
 
 
 def planned_path():
-    """The planned angles as quadratic functions of the way done, from 0 to 1: (3, joints), (1, way, way^2)."""
+    """Return the planned angles as quadratics of the progress from 0 to 1: (3, joints), for (1, way, way^2)."""
     ways, q = (0.0, 0.5, 1.0), [0.0, 0.4, 0.0, 1.6, 0.0, 1.1, 0.0]
     points = np.array([q := angles_at(START_HEIGHT - way * (START_HEIGHT + GOAL_DEPTH), q) for way in ways])
     return np.linalg.solve(np.vander(ways, increasing=True), points)
@@ -341,7 +341,7 @@ def draw(state, params, canvas):
     canvas.disc(0.3, 0.9, 0.01 + 0.05 * state.depth / GOAL_DEPTH, GREEN)
 
 
-# All joints follow the plan with the same dynamics, so that they lag behind it in time and not beside it.
+# All joints follow the plan with equal dynamics, so that they lag behind it in time without leaving its path.
 CONTROLLER = PID(
     *(
         Loop(

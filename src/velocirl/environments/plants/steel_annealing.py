@@ -1,19 +1,19 @@
-"""Steel annealing: heat a running strip to the temperature that its grade asks for, as fast as the furnace can.
+"""Steel annealing: heat a running strip to its grade's target temperature, as fast as the furnace can.
 
-The strip passes three heating zones and a soaking zone, which radiate at it from both sides, and is then cooled by jets
-of gas. Each zone has two cells of strip, along which it moves at the speed of the line (upwind differences), and the
-heating zones one temperature of their tubes and walls:
+The strip passes three heating zones and a soaking zone, which radiate on both sides, and is then cooled by gas jets.
+Each zone has two cells of strip, which moves through them at line speed (upwind differences). Each
+heating zone has one temperature for its tubes and walls:
 
     dT/dt = -v (T - T_before) / l + 2 e sigma (W^4 - T^4) / (rho c d)        strip in a heating zone
-    dT/dt = -v (T - T_before) / l - 2 h f (T - T_gas) / (rho c d)            strip between jets of a flow f
+    dT/dt = -v (T - T_before) / l - 2 h f (T - T_gas) / (rho c d)            strip between jets with flow f
     C dW/dt = P - k (W - T_hall) - 2 b l sum over both cells of e sigma (W^4 - T^4)
 
 Radiation and convection at a thin plate: Incropera and DeWitt, "Fundamentals of Heat and Mass Transfer"; the upwind
 method: LeVeque, "Finite Volume Methods for Hyperbolic Problems". Burners, drives and fans act with a lag, burners also
-after a dead time. Coils of other thickness and grade follow each other; the seam between them passes the furnace as a
-lag of the time that the strip takes. The reward is the mass that is made, as far as soak and exit temperature are those
-asked for, less energy, that of heat taken from the tubes included; tubes hotter than their constraint allows would make
-more. A strip that is too hot breaks.
+after a dead time. Coils of different thickness and grade follow each other. The passage of the seam between them is a
+lag with the strip's residence time. The reward is the produced mass, weighted by how close soak and exit temperature
+are to their targets, less energy. Heat taken from the tubes counts as energy. Tubes hotter than their constraint allows
+would produce more. A strip that is too hot breaks.
 """
 
 from math import exp
@@ -28,11 +28,11 @@ from velocirl.environments.plants.pictures import blended
 
 STEFAN_BOLTZMANN = 5.67e-8  # W/(m2 K4)
 DENSITY = 7850.0  # kg/m3
-HEATED, ZONES = 4, 5  # zones with burners, and all
+HEATED, ZONES = 4, 5  # zones with burners, and all zones
 EPISODE = 360  # steps, half an hour
-POWER, COOLING = 4e6, 1.0  # most: W of a zone, share of the flow of the jets
+POWER, COOLING = 4e6, 1.0  # maximum: W per zone, fraction of the jets' flow
 SLOWEST, FASTEST = 0.8, 4.0  # m/s
-COLDEST, HOTTEST = 250.0, 1700.0  # K, the ends of the scales of pyrometers
+COLDEST, HOTTEST = 250.0, 1700.0  # K, range of the pyrometers
 THINNEST, THICKEST = 0.6e-3, 1.2e-3  # m
 SIGNALS = {
     **{f"strip_{k}_temperature": ("K", COLDEST, HOTTEST) for k in (1, 2, 3, 4, 5)},
@@ -51,19 +51,19 @@ SIGNALS = {
 @record
 class State:
     early: float32[5]  # K, of the strip in the first half of each zone
-    late: float32[5]  # K, in the second half, where the pyrometers are
+    late: float32[5]  # K, in the second half, at the pyrometers
     tubes: float32[4]  # K, of the heating zones
-    power: float32[4]  # W, as the burners burn
+    power: float32[4]  # W, actual power of the burners
     speed: float32  # m/s
-    cooling_flow: float32  # share of the flow of the jets
-    power_commands: float32[4, 4]  # W, of each zone the newest first: what the dead time still holds back
+    cooling_flow: float32  # fraction of the jets' full flow
+    power_commands: float32[4, 4]  # W, for each zone newest first: commands still within the dead time
     entry_temperature: float32  # K
     thickness: float32  # m, of the strip in the furnace
-    coil_thickness: float32  # m, of the coil that enters
-    coil_left: float32  # m, of that coil
+    coil_thickness: float32  # m, of the entering coil
+    coil_left: float32  # m, of the entering coil
     soak_target: float32  # K
     exit_target: float32  # K
-    opening: float32  # J, heat of the tubes when the books were last closed
+    opening: float32  # J, heat of the tubes when last recorded
     elapsed: int32 = between(0, 2**31 - 1)  # steps since then
     sensor_errors: float32[9]  # of the first nine signals, in standard deviations
 
@@ -83,21 +83,21 @@ class Params:
     burner_lag: float32 = between(0.0, 300.0, default=10.0)  # s
     burner_delay: float32 = between(0.0, 20.0, default=5.0)  # s, four time steps at most
     drive_lag: float32 = between(0.0, 60.0, default=5.0)  # s, of the drives of the line and of the fans
-    tube_wear: float32 = between(0.0, 0.9, default=0.0)  # share of the power that worn burners lose
+    tube_wear: float32 = between(0.0, 0.9, default=0.0)  # fraction of the power lost to worn burners
     entry_temperature: float32 = between(280.0, 500.0, default=310.0)  # K
     entry_deviation: float32 = between(0.0, 30.0, default=2.0)  # K
-    disturbance_time: float32 = between(5.0, 1e5, default=120.0)  # s, after which the entry has forgotten
-    thickness: float32 = between(0.7e-3, 1.1e-3, default=0.8e-3)  # m, of coils on average
-    thickness_spread: float32 = between(0.0, 0.1e-3, default=0.04e-3)  # m, at most from that
-    soak_temperature: float32 = between(1000.0, 1100.0, default=1070.0)  # K, that grades ask for on average
-    soak_spread: float32 = between(0.0, 30.0, default=5.0)  # K, at most from that
+    disturbance_time: float32 = between(5.0, 1e5, default=120.0)  # s, correlation time of the entry temperature
+    thickness: float32 = between(0.7e-3, 1.1e-3, default=0.8e-3)  # m, mean of the coils
+    thickness_spread: float32 = between(0.0, 0.1e-3, default=0.04e-3)  # m, maximum deviation from the mean
+    soak_temperature: float32 = between(1000.0, 1100.0, default=1070.0)  # K, mean target of the grades
+    soak_spread: float32 = between(0.0, 30.0, default=5.0)  # K, maximum deviation from the mean
     exit_temperature: float32 = between(500.0, 900.0, default=720.0)  # K
     coil_length: float32 = between(200.0, 1e4, default=1200.0)  # m
     sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: pyrometers and thermocouples 2 K
-    full_production: float32 = between(1.0, 100.0, default=25.0)  # kg/s, which earns 1 in a step
+    full_production: float32 = between(1.0, 100.0, default=25.0)  # kg/s, which earns 1 per step
     tolerance: float32 = between(1.0, 100.0, default=20.0)  # K, at which quality falls by a factor of e
-    energy_cost: float32 = between(0.0, 1.0, default=0.02)  # of a MW
-    jet_cost: float32 = between(0.0, 1.0, default=0.05)  # of full flow
+    energy_cost: float32 = between(0.0, 1.0, default=0.02)  # per MW
+    jet_cost: float32 = between(0.0, 1.0, default=0.05)  # at full flow
 
 
 def reset(state, params, rng):
@@ -140,7 +140,7 @@ def step(state, params, action, rng):
 
 
 def pass_through(state, params, time):
-    """Advance strip and tubes by a step of Runge and Kutta's method of fourth order."""
+    """Advance strip and tubes by one step of the fourth-order Runge-Kutta method."""
     start = tuple_of(state)
     slope1 = slope(params, state, start)
     slope2 = slope(params, state, ahead(start, slope1, time / 2.0))
@@ -156,7 +156,7 @@ def pass_through(state, params, time):
 
 
 def move_actuators(state, params, action):
-    """Let burners, drives and fans follow their commands."""
+    """Move burners, drives and fans toward their commands."""
     burner, drive = share_of(params.time_step, params.burner_lag), share_of(params.time_step, params.drive_lag)
     late = params.burner_delay / params.time_step
     for k in range(HEATED):
@@ -167,7 +167,7 @@ def move_actuators(state, params, action):
 
 
 def bring_coils(state, params, rng):
-    """Let the strip run, and the next coil follow where one ends."""
+    """Move the strip, and start the next coil when one ends."""
     run = state.speed * params.time_step
     left = state.coil_left - run
     thickness = params.thickness + params.thickness_spread * random.uniform(rng, -1.0, 1.0)
@@ -175,18 +175,18 @@ def bring_coils(state, params, rng):
     state.coil_thickness = thickness if left <= 0.0 else state.coil_thickness
     state.soak_target = target if left <= 0.0 else state.soak_target
     state.coil_left = left + params.coil_length if left <= 0.0 else left
-    passing = 2.0 * HEATED * params.cell_length / state.speed  # s, that the strip is in the furnace
+    passing = 2.0 * HEATED * params.cell_length / state.speed  # s, residence time of the strip in the furnace
     state.thickness = lagged(state.thickness, state.coil_thickness, share_of(params.time_step, passing))
 
 
 def tuple_of(state):
-    """Temperatures of the strip in both halves of all zones, and of the tubes."""
+    """Return the temperatures of the strip in both halves of all zones, and of the tubes."""
     e, t, w = state.early, state.late, state.tubes
     return (e[0], e[1], e[2], e[3], e[4]), (t[0], t[1], t[2], t[3], t[4]), (w[0], w[1], w[2], w[3], 0.0)
 
 
 def slope(params, state, point):
-    """How strip and tubes change, with burners, speed and jets as they are."""
+    """Return the derivatives of strip and tubes, with constant burners, speed and jets."""
     early, late, tubes = point
     first = heated(params, state, 0, state.entry_temperature, early[0], late[0], tubes[0])
     second = heated(params, state, 1, late[0], early[1], late[1], tubes[1])
@@ -207,7 +207,7 @@ def slope(params, state, point):
 
 
 def heated(params, state, k, before, early, late, tubes):
-    """How a heating zone changes: its strip in both halves and its tubes, in K/s."""
+    """Return the derivatives of a heating zone: its strip in both halves and its tubes, in K/s."""
     moving = state.speed / params.cell_length
     to_early = radiated(params, tubes, early)
     to_late = radiated(params, tubes, late)
@@ -222,17 +222,17 @@ def heated(params, state, k, before, early, late, tubes):
 
 
 def radiated(params, tubes, strip):
-    """What the tubes radiate to both sides of the strip, in W/m2."""
+    """Return the radiation from the tubes to both sides of the strip, in W/m2."""
     return 2.0 * params.emissivity * STEFAN_BOLTZMANN * (tubes**4 - strip**4)
 
 
 def area_heat(params, state):
-    """The heat that a square metre of strip takes for each kelvin, in J/(m2 K)."""
+    """Return the heat capacity of a square meter of strip, in J/(m2 K)."""
     return DENSITY * params.strip_heat * state.thickness
 
 
 def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
+    """Return the point reached after `time` along a slope."""
     return moved(point[0], slope[0], time), moved(point[1], slope[1], time), moved(point[2], slope[2], time)
 
 
@@ -247,7 +247,7 @@ def moved(values, slopes, time):
 
 
 def profit(state, params):
-    """What a step earns: mass as far as its temperatures are right, less fuel and the power of the jets."""
+    """Return a step's profit: produced mass times quality, less fuel and the power of the jets."""
     mass = state.speed * state.thickness * params.width * DENSITY  # kg/s
     soak = (state.late[3] - state.soak_target) / params.tolerance
     leaving = (state.late[4] - state.exit_target) / (2.0 * params.tolerance)
@@ -257,33 +257,33 @@ def profit(state, params):
 
 
 def heat_of_tubes(state, params):
-    """Return the heat in the tubes and walls of all heating zones above that of the hall, in J."""
+    """Return the heat in the tubes and walls of all heating zones above the hall's temperature, in J."""
     hotter = state.tubes[0] + state.tubes[1] + state.tubes[2] + state.tubes[3] - HEATED * params.hall_temperature
     return params.tube_capacity * hotter
 
 
 def off_target(state, params):
-    """By how many kelvin the strip leaves the soaking zone other than its grade asks for."""
+    """Return the deviation of the strip from its soak target at the end of the soaking zone, in K."""
     return abs(state.late[3] - state.soak_target)
 
 
 def hottest_tube(state, params):
-    """K."""
+    """Return the highest tube temperature, in K."""
     return max(max(state.tubes[0], state.tubes[1]), max(state.tubes[2], state.tubes[3]))
 
 
 def hottest_strip(state, params):
-    """K."""
+    """Return the highest strip temperature, in K."""
     return max(max(state.late[1], state.late[2]), state.late[3])
 
 
 def exit_temperature(state, params):
-    """K."""
+    """Return the exit temperature of the strip, in K."""
     return state.late[4]
 
 
 def read_sensors(state, rng):
-    """Draw the errors with which the sensors will be read."""
+    """Sample the errors of the sensors."""
     for k in range(9):
         state.sensor_errors[k] = noise(rng)
 
@@ -319,7 +319,7 @@ def draw(state, params, canvas):
     canvas.rectangle(0.6, 3.5, 0.6 + 9.8 * state.speed / FASTEST, 3.7, INK)
 
 
-SETPOINTS = (1180.0, 1180.0, 1180.0, 1130.0)  # K, of the tubes, that the controller holds
+SETPOINTS = (1180.0, 1180.0, 1180.0, 1130.0)  # K, tube setpoints of the controller
 BIASES = (2.95e6, 2.5e6, 1.85e6, 0.95e6)  # W
 
 environment = Environment(

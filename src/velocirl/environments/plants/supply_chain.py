@@ -1,23 +1,23 @@
-"""SupplyChain: a factory, a warehouse and four stores serve a demand for two products that nobody knows beforehand.
+"""SupplyChain: a factory, a warehouse and four stores serve an uncertain demand for two products.
 
-Every day the planner says what the factory starts to make of each product and what the warehouse sends to each store.
-Goods arrive a lead time later. What a store cannot serve at once is owed to its customers, who wait for some time and
-then are lost. Stock costs money every day and takes room; so does being out of stock. A day, for each product:
+Every day the planner orders the production of each product, and the shipments from the warehouse to each store. Goods
+arrive after a lead time. Demand that a store cannot serve at once is backordered; customers wait for some time and are
+then lost. Stock costs money every day and takes room; backorders cost money. A day, for each product:
 
     arrive     warehouse: stock += started(t - L_production)       stores: stock += sent(t - L_shipping)
-    ship       sent = wanted min(1, stock / sum(wanted))           stock -= sum(sent), the warehouse's
-    make       started = wanted min(1, capacity / sum(wanted)), of both products
-    serve      net stock += arrived - demand, and no less than -patience daily demands
+    ship       sent = wanted min(1, stock / sum(wanted))           stock -= sum(sent) in the warehouse
+    make       started = wanted min(1, capacity / sum(wanted)), summed over both products
+    serve      net stock += arrived - demand, at least -patience daily demands
     demand     mean (1 + amplitude sin(2 pi t / season + phase)) (1 + deviation noise), at least 0
 
-Net stock is what is on hand less what is owed; together with what is under way it is the inventory position, which a
-base-stock policy lifts to a fixed level. For the warehouse that is the position of its echelon: all that is there, in
-the stores, or between (Clark and Scarf, "Optimal policies for a multi-echelon inventory problem", 1960; Zipkin,
-"Foundations of Inventory Management", 2000). A fixed level must do for the whole season, and a planner who follows the
+Net stock is stock on hand less backorders. With goods in transit it is the inventory position, which a base-stock
+policy lifts to a fixed level. The warehouse's position is that of its echelon: all stock in the warehouse, in the
+stores, and in between (Clark and Scarf, "Optimal policies for a multi-echelon inventory problem", 1960; Zipkin,
+"Foundations of Inventory Management", 2000). A fixed level must suffice for the whole season; a planner who follows the
 forecast needs less stock.
 
-Units: pallets, days (d), EUR. The reward is the profit of a day as a share of the mean income;
-what is missing of the stock at the end of an episode is paid for at what it costs to make.
+Units: pallets, days (d), EUR. The reward is the profit of a day as a fraction of the mean income. Stock missing at the
+end of an episode is charged at its making cost.
 """
 
 from math import pi, sin
@@ -33,12 +33,12 @@ DAY = 86400.0  # s, a step
 PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
 MEAN_DEMAND = np.array([12.0, 6.0, 8.0, 8.0, 10.0, 4.0, 6.0, 5.0])  # pallets/d in each slot
 TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
-PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR for a pallet
+PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR per pallet
 MEAN_INCOME = TOTAL_DEMAND[0] * PRICE[0] + TOTAL_DEMAND[1] * PRICE[1]  # EUR/d
-MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d that may be asked for
+MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d, maximum orders
 EPISODE = 180  # days
-REPORT_ERROR = 0.05  # share of a demand
-MOST_STOCK = 2000.0  # pallets of a product, beyond which there is no place at all
+REPORT_ERROR = 0.05  # fraction of a demand
+MOST_STOCK = 2000.0  # pallets of a product, physical limit
 
 SIGNALS = {  # name: unit, range
     **{f"warehouse_stock_{p}": ("pallets", 0.0, MOST_STOCK) for p in "ab"},
@@ -58,16 +58,16 @@ HIGHEST = np.array([most for _, most in ACTUATORS.values()], np.float32)
 @record
 class State:
     warehouse: float32[2]  # pallets on hand of each product
-    started: float32[2, 4]  # pallets that the factory started on the last days, the newest first
-    stock: float32[8]  # pallets on hand in each slot, less what is owed
-    sent: float32[8, 4]  # pallets sent on the last days, the newest first
-    forecast: float32[8]  # pallets/d, of demands smoothed over time
-    service: float32  # the share of demand that is served at once, smoothed over time
+    started: float32[2, 4]  # pallets started by the factory on the last days, newest first
+    stock: float32[8]  # pallets on hand in each slot, less backorders
+    sent: float32[8, 4]  # pallets sent on the last days, newest first
+    forecast: float32[8]  # pallets/d, smoothed demand
+    service: float32  # fraction of demand served at once, smoothed
     phase: float32  # of the season
     day: int32 = between(0, 2**31 - 1)
-    opening: float32  # EUR, cost of all stock when the books were last closed
+    opening: float32  # EUR, cost of all stock when last recorded
     elapsed: int32 = between(0, 2**31 - 1)  # days since then
-    broken: float32  # days for which the factory still stands still
+    broken: float32  # remaining days of a breakdown
 
 
 @record
@@ -76,17 +76,17 @@ class Params:
     shipping_time: float32 = between(0.0, 4.0, default=2.0)  # d
     capacity: float32 = between(0.0, 200.0, default=100.0)  # pallets/d, of both products
     breakdown_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/d
-    breakdown_time: float32 = between(1.0, 30.0, default=3.0)  # d
-    demand_deviation: float32 = between(0.0, 1.0, default=0.25)  # as a share of the demand
+    breakdown_time: float32 = between(1.0, 30.0, default=3.0)  # duration, in d
+    demand_deviation: float32 = between(0.0, 1.0, default=0.25)  # as a fraction of the demand
     season: float32 = between(7.0, 1000.0, default=90.0)  # d
     season_amplitude: float32 = between(0.0, 0.9, default=0.3)
-    patience: float32 = between(0.0, 10.0, default=3.0)  # d of mean demand that customers let a store owe
-    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: the demands that stores report are off by 5%
+    patience: float32 = between(0.0, 10.0, default=3.0)  # d of mean demand that customers accept as backorders
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: reported demands have an error of 5%
     smoothing_time: float32 = between(0.0, 100.0, default=7.0)  # d, of forecasts
     service_time: float32 = between(0.0, 100.0, default=10.0)  # d, of the service level
-    holding_cost: float32 = 2.0  # EUR/d for a pallet in a store or the warehouse
-    waiting_cost: float32 = 15.0  # EUR/d for a pallet that is owed
-    shipping_cost: float32 = 4.0  # EUR for a pallet
+    holding_cost: float32 = 2.0  # EUR/d per pallet in a store or the warehouse
+    waiting_cost: float32 = 15.0  # EUR/d per backordered pallet
+    shipping_cost: float32 = 4.0  # EUR per pallet
     warehouse_space: float32 = between(0.0, 1e6, default=400.0)  # pallets
     store_space: float32 = between(0.0, 1e6, default=150.0)  # pallets
 
@@ -118,12 +118,12 @@ def step(state, params, action, rng):
 
 
 def season_level(state, params):
-    """The demand of this day, as a share of its mean over the year."""
+    """Return today's demand as a fraction of its yearly mean."""
     return 1.0 + params.season_amplitude * sin(2.0 * pi * state.day / params.season + state.phase)
 
 
 def make(state, params, action, rng):
-    """Start what is wanted and can be made, and take in what is done; gives what that earns."""
+    """Start orders within the capacity, and take in finished goods; returns the profit."""
     breaks = random.uniform(rng) < params.breakdown_rate
     state.broken = params.breakdown_time if breaks else max(state.broken - 1.0, 0.0)
     first, second = clipped(action[0], 0.0, MOST_MADE[0]), clipped(action[1], 0.0, MOST_MADE[1])
@@ -137,15 +137,15 @@ def make(state, params, action, rng):
 
 
 def ship(state, params, action):
-    """Send what is wanted and there, in equal shares where it is too little, and take in what arrives in the stores.
+    """Ship orders, scaled down equally if stock is short, and take in arrivals at the stores.
 
-    Gives what that earns: what was owed to customers is paid for when it arrives.
+    Returns the profit: backorders are paid for on arrival.
     """
     return ship_product(state, params, action, 0) + ship_product(state, params, action, 1)
 
 
 def ship_product(state, params, action, product):
-    """The same for one product; written out by stores, so that fleets are vectorised."""
+    """Ship one product; stores are written out, so that fleets are vectorized."""
     wanted = 0.0
     for store in range(STORES):
         wanted += clipped(action[2 + PRODUCTS * store + product], 0.0, MOST_SENT)
@@ -157,7 +157,7 @@ def ship_product(state, params, action, product):
 
 
 def send(state, params, share, action, slot):
-    """Send a share of what is wanted to a store, and take in there what arrives; gives what that earns."""
+    """Ship a fraction of a store's order, and take in its arrivals; returns the profit."""
     sent = share * clipped(action[2 + slot], 0.0, MOST_SENT)
     arrived = arriving(state.sent, slot, sent, params.shipping_time)
     profit = PRICE[slot % PRODUCTS] * clipped(-state.stock[slot], 0.0, arrived) - params.shipping_cost * sent
@@ -166,7 +166,7 @@ def send(state, params, share, action, slot):
 
 
 def serve(state, params, rng):
-    """Let customers come to the stores, and these report how many; gives what that earns."""
+    """Serve customers in all stores and update reported demands; returns the profit."""
     level = season_level(state, params)
     first, second = serve_in(state, params, rng, level, 0), serve_in(state, params, rng, level, 1)
     third, fourth = serve_in(state, params, rng, level, 2), serve_in(state, params, rng, level, 3)
@@ -179,7 +179,7 @@ def serve(state, params, rng):
 
 
 def serve_in(state, params, rng, level, slot):
-    """Let customers of one product come to one store; gives what that earns, the demand, and what is served at once."""
+    """Serve one product's customers in one store; returns the profit, the demand, and the part served at once."""
     smoothing = 1.0 / (params.smoothing_time + 1.0)
     demand = MEAN_DEMAND[slot] * max(level * (1.0 + params.demand_deviation * noise(rng)), 0.0)
     reported = demand * max(1.0 + REPORT_ERROR * params.sensor_noise * noise(rng), 0.0)
@@ -194,9 +194,10 @@ def serve_in(state, params, rng, level, slot):
 
 
 def arriving(sent, k, newest, time):
-    """What arrives today of what was sent to a place `time` days ago, up to 4; what is sent today is noted down.
+    """Return today's arrivals of goods sent `time` days ago, up to 4, and record today's shipment `newest`.
 
-    A day ago is the first of the four columns; a fraction of a day is that share of the goods a day later.
+    The first of the four columns is yesterday. With a fractional `time`, that fraction of the goods arrives a day
+    later.
     """
     arrived = (1.0 - clipped(time, 0.0, 1.0)) * newest
     for age in range(4):
@@ -208,7 +209,7 @@ def arriving(sent, k, newest, time):
 
 
 def under_way(sent, k, time):
-    """Pallets that were sent to a place on the last days and have not arrived."""
+    """Return the pallets sent on the last days that have not arrived."""
     total = 0.0
     for age in range(4):
         total += clipped(time - age, 0.0, 1.0) * sent[k, age]
@@ -226,12 +227,12 @@ def observe(state, params, observation):
 
 
 def stock_value(state, params):
-    """Return what it cost to make the pallets in the warehouse, the stores and on their way, in EUR."""
+    """Return the making cost of all pallets in the warehouse, in the stores and in transit, in EUR."""
     return stock_of(state, params, 0) * MAKING_COST[0] + stock_of(state, params, 1) * MAKING_COST[1]
 
 
 def stock_of(state, params, product):
-    """Return the pallets of a product wherever they are; what is owed counts as missing."""
+    """Return the pallets of a product at all locations; backorders count as negative."""
     total = state.warehouse[product] + under_way(state.started, product, params.production_time)
     for store in range(STORES):
         slot = PRODUCTS * store + product
@@ -240,12 +241,12 @@ def stock_of(state, params, product):
 
 
 def warehouse_stock(state, params):
-    """Pallets in the warehouse, of both products."""
+    """Return the pallets in the warehouse, of both products."""
     return state.warehouse[0] + state.warehouse[1]
 
 
 def fullest_store(state, params):
-    """Pallets in the store that has most."""
+    """Return the pallets in the fullest store."""
     most = 0.0
     for store in range(STORES):
         first, second = state.stock[PRODUCTS * store], state.stock[PRODUCTS * store + 1]
@@ -254,7 +255,7 @@ def fullest_store(state, params):
 
 
 def owed(state, params):
-    """Pallets that all stores owe to their customers."""
+    """Return the backordered pallets of all stores."""
     total = 0.0
     for slot in range(SLOTS):
         total += max(-state.stock[slot], 0.0)
@@ -276,7 +277,7 @@ def draw(state, params, canvas):
 
 
 def base_stock(made, sent):
-    """Orders up to levels: of the echelon of each product, and of each slot in days of its mean demand."""
+    """Return a base-stock policy with levels in days of mean demand, for each product's echelon and for each slot."""
     orders = []
     for product, total in zip("ab", TOTAL_DEMAND, strict=True):
         echelon = [f"warehouse_stock_{product}", f"in_production_{product}"]

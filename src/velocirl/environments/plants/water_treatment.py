@@ -1,20 +1,20 @@
-"""Water treatment: make clear, neutral drinking water of a river's with few chemicals, and let the town never run dry.
+"""Water treatment: make clear, neutral drinking water from a river with few chemicals, without a supply failure.
 
-Alum and caustic are dosed into a basin, where turbidity gathers into flocs that settle; filters hold back the rest, and
-a clear well stores what the town takes. Turbidities in NTU, concentrations in mol/m3, doses in g/m3 and mol/m3:
+Alum and caustic are dosed into a basin, where turbidity forms flocs that settle. Filters remove the rest, and a clear
+well stores water for the town. Turbidities in NTU, concentrations in mol/m3, doses in g/m3 and mol/m3:
 
     V_b dC/dt = q (C_raw - C),            V_b dA/dt = q (A_raw + caustic - alum / 99 - A)
-    A = C (a1 + 2 a2) + Kw / H - H,       a1, a2: shares of bicarbonate and carbonate at H;  pH = 3 - log10(H)
+    A = C (a1 + 2 a2) + Kw / H - H,       a1, a2: fractions of bicarbonate and carbonate at H;  pH = 3 - log10(H)
     V_s dN_s/dt = q (N_raw (1 - e) - N_s),   e = 0.95 alum / (alum + d sqrt(N_raw / 20)) exp(-((pH - 6.4) / 2)^2)
     N_f = N_s (1 - 0.95 (1 - (s / s_u)^4)),  ds/dt = q / F k (N_s - N_f) - w b s,   head loss ~ q / F (1 + 6 s / s_u)
     A_w dh/dt = q - q_w b - demand,          A_w h dN_w/dt = (q - q_w b) (N_f - N_w)
 
-C is inorganic carbon, A alkalinity, of which a gram of alum takes 1/99 mol; s is the deposit in the filters and b the
-share of them that is being washed. The carbonate system is that of Stumm and Morgan, "Aquatic Chemistry"; coagulation,
+C is inorganic carbon; A is alkalinity, of which a gram of alum consumes 1/99 mol; s is the deposit in the filters, and
+b the fraction of them being washed. The carbonate system follows Stumm and Morgan, "Aquatic Chemistry". Coagulation,
 filtration and doses follow Crittenden and others, "MWH's Water Treatment: Principles and Design", as fitted curves.
 Limits are those of the United States: pH 6.5 to 8.5, turbidity 0.3 NTU and never above 1. Pumps act with a lag, caustic
-after a dead time. The reward is 1 less chemicals, pumping, wash water and turbidity: cheapest is a pH at its limit.
-Water that a day takes from the clear well and deposit that it leaves in the filters are paid for at its end.
+after a dead time. The reward is 1 less chemicals, pumping, wash water and turbidity; it is highest with a pH at its
+limit. Water that a day takes from the clear well and deposit that it leaves in the filters are charged at its end.
 """
 
 from math import exp, log, pi, sin, sqrt
@@ -41,17 +41,17 @@ DAY = 86400.0  # s
 EPISODE = 288  # steps, a day
 FIRST_ACIDITY, SECOND_ACIDITY = 10.0 ** (3.0 - 6.35), 10.0 ** (3.0 - 10.33)  # mol/m3, of carbonic acid at 298 K
 WATER_PRODUCT = 1e-8  # (mol/m3)^2, of H and OH at 298 K
-ALUM_MASS = 99.0  # g of alum that take one mol of alkalinity: 594 g/mol over 6
-BEST_ALUM, BEST_FILTER = 0.95, 0.95  # share of the turbidity that flocs and clean filters hold back at best
-BEST_PH, PH_WIDTH = 6.4, 2.0  # where alum makes flocs best, and how far off it does so by a factor of e less
+ALUM_MASS = 99.0  # g of alum that consume one mol of alkalinity: 594 g/mol over 6
+BEST_ALUM, BEST_FILTER = 0.95, 0.95  # maximum fraction of the turbidity that flocs and clean filters remove
+BEST_PH, PH_WIDTH = 6.4, 2.0  # best pH for flocculation, and the distance at which the effect falls by a factor of e
 USUAL_TURBIDITY = 20.0  # NTU
-CLOGGING = 6.0  # head loss of filters that are full over that of clean ones, less 1
-ALUM, CAUSTIC, FLOW, WASH = 60.0, 0.5, 0.5, 0.1  # most: g/m3, mol/m3, m3/s, share of the filters
+CLOGGING = 6.0  # head loss of full filters over that of clean ones, less 1
+ALUM, CAUSTIC, FLOW, WASH = 60.0, 0.5, 0.5, 0.1  # maximum: g/m3, mol/m3, m3/s, fraction of the filters
 LEAST_FLOW = 0.05  # m3/s
-LEAST_PH, MOST_PH = 3.0, 12.0  # the ends of the scale of the meter
-MUDDIEST, CLEAREST = 500.0, 0.1  # NTU, most and least of raw water
-LEVELS = (1.0, 4.5)  # m, between which the clear well must be
-DRY, FULL = 0.1, 5.0  # m: what the pumps cannot reach, and where it overflows
+LEAST_PH, MOST_PH = 3.0, 12.0  # range of the meter
+MUDDIEST, CLEAREST = 500.0, 0.1  # NTU, maximum and minimum of raw water
+LEVELS = (1.0, 4.5)  # m, limits of the clear well
+DRY, FULL = 0.1, 5.0  # m: level below the pumps' reach, and overflow
 SIGNALS = {
     "raw_turbidity": ("NTU", 0.0, MUDDIEST),
     "raw_ph": ("1", LEAST_PH, MOST_PH),
@@ -86,15 +86,15 @@ class State:
     raw_ph: float32
     raw_alkalinity: float32  # mol/m3
     demand: float32  # m3/s
-    thirst: float32  # the demand over that of the time of day
+    thirst: float32  # the demand relative to that of the time of day
     alum_dose: float32  # g/m3
     caustic_dose: float32  # mol/m3
     flow: float32  # m3/s
     wash_share: float32
     time: float32  # s since midnight
-    opening: float32  # reward, value of water and clean filters when the books were last closed
+    opening: float32  # reward, value of water and clean filters when last recorded
     elapsed: int32 = between(0, 2**31 - 1)  # steps since then
-    caustic_commands: float32[4]  # mol/m3, the newest first: what the dead time still holds back
+    caustic_commands: float32[4]  # mol/m3, newest first: commands still within the dead time
     sensor_errors: float32[8]  # of the first eight signals, in standard deviations
 
 
@@ -105,9 +105,9 @@ class Params:
     settler_volume: float32 = between(500.0, 1e4, default=1500.0)  # m3
     filter_area: float32 = between(100.0, 1000.0, default=150.0)  # m2
     well_area: float32 = between(400.0, 5000.0, default=800.0)  # m2
-    half_dose: float32 = between(0.0, 50.0, default=2.5)  # g/m3 of alum, at which half of the effect is had
-    solids: float32 = between(0.0, 3.0, default=1.5)  # g/m3 of deposit for each NTU
-    filter_capacity: float32 = between(500.0, 5000.0, default=1000.0)  # g/m2, at which filters hold nothing back
+    half_dose: float32 = between(0.0, 50.0, default=2.5)  # g/m3 of alum, at half of the maximum effect
+    solids: float32 = between(0.0, 3.0, default=1.5)  # g/m3 of deposit per NTU
+    filter_capacity: float32 = between(500.0, 5000.0, default=1000.0)  # g/m2, at which filters remove nothing
     clean_resistance: float32 = between(1e5, 1e7, default=3e6)  # Pa s/m
     wash_rate: float32 = between(0.0, 0.02, default=1.0 / 300.0)  # 1/s, at which washing removes the deposit
     wash_flow: float32 = between(0.0, 5.0, default=1.5)  # m3/s, if all filters were washed
@@ -120,17 +120,17 @@ class Params:
     raw_alkalinity: float32 = between(0.3, 5.0, default=0.8)  # mol/m3
     raw_alkalinity_deviation: float32 = between(0.0, 0.2, default=0.02)  # mol/m3
     demand: float32 = between(0.0, 0.4, default=0.25)  # m3/s
-    demand_swing: float32 = between(0.0, 0.8, default=0.3)  # share by which it rises and falls in a day
-    demand_deviation: float32 = between(0.0, 0.2, default=0.03)  # share
-    disturbance_time: float32 = between(300.0, 1e6, default=14400.0)  # s, after which disturbances have forgotten
+    demand_swing: float32 = between(0.0, 0.8, default=0.3)  # relative amplitude over a day
+    demand_deviation: float32 = between(0.0, 0.2, default=0.03)  # fraction
+    disturbance_time: float32 = between(300.0, 1e6, default=14400.0)  # s, correlation time of disturbances
     sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: 0.03 of the pH, 2% of turbidities, 100 Pa, 1 cm
-    alum_cost: float32 = between(0.0, 1.0, default=0.04)  # of a g/s
-    caustic_cost: float32 = between(0.0, 10.0, default=1.0)  # of a mol/s
-    pumping_cost: float32 = between(0.0, 1.0, default=0.03)  # of a kW that the filters take
-    wash_cost: float32 = between(0.0, 10.0, default=3.0)  # of a m3/s of wash water
-    turbidity_cost: float32 = between(0.0, 10.0, default=0.5)  # of a NTU in the filtered water
-    water_value: float32 = between(0.0, 10.0, default=3.0)  # of a m3/s that a day takes from the clear well
-    deposit_cost: float32 = between(0.0, 1.0, default=0.04)  # of a g/m2 that a day leaves in the filters
+    alum_cost: float32 = between(0.0, 1.0, default=0.04)  # per g/s
+    caustic_cost: float32 = between(0.0, 10.0, default=1.0)  # per mol/s
+    pumping_cost: float32 = between(0.0, 1.0, default=0.03)  # per kW consumed by the filters
+    wash_cost: float32 = between(0.0, 10.0, default=3.0)  # per m3/s of wash water
+    turbidity_cost: float32 = between(0.0, 10.0, default=0.5)  # per NTU in the filtered water
+    water_value: float32 = between(0.0, 10.0, default=3.0)  # per m3/s that a day takes from the clear well
+    deposit_cost: float32 = between(0.0, 1.0, default=0.04)  # per g/m2 that a day leaves in the filters
 
 
 def reset(state, params, rng):
@@ -180,7 +180,7 @@ def step(state, params, action, rng):
     slope4 = slope(params, state, ahead(start, slope3, time))
     end = ahead(ahead(start, slope1, time / 6.0), slope2, time / 3.0)
     end = ahead(ahead(end, slope3, time / 3.0), slope4, time / 6.0)
-    spent = time * relaxed(-time * state.flow / params.basin_volume)  # exact: a small error moves the pH by much
+    spent = time * relaxed(-time * state.flow / params.basin_volume)  # exact: a small error changes the pH considerably
     state.carbon = max(start[0] + spent * slope1[0], 0.0)
     state.alkalinity = start[1] + spent * slope1[1]
     state.settled_turbidity = clipped(end[2], 0.0, MUDDIEST)
@@ -195,7 +195,7 @@ def step(state, params, action, rng):
 
 
 def slope(params, state, point):
-    """How basin, settler, filters and well change, with doses and raw water as they are."""
+    """Return the derivatives of basin, settler, filters and well, with constant doses and raw water."""
     carbon, alkalinity, settled, deposit, level, well = point
     dosed = state.raw_alkalinity + state.caustic_dose - state.alum_dose / ALUM_MASS
     ph = acidity(carbon, alkalinity)
@@ -214,7 +214,7 @@ def slope(params, state, point):
 
 
 def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
+    """Return the point reached after `time` along a slope."""
     return (
         point[0] + time * slope[0],
         point[1] + time * slope[1],
@@ -226,11 +226,11 @@ def ahead(point, slope, time):
 
 
 def improved(ph, carbon, alkalinity):
-    """A better guess of the pH at which the charges of a water balance: Newton's method, whose slope is the buffer."""
+    """Improve an estimate of the pH that balances a water's charges: Newton's method with the buffer as slope."""
     hydrogen = exp(LOG_10 * (3.0 - ph))
     hydroxide = WATER_PRODUCT / hydrogen
     whole = hydrogen * hydrogen + FIRST_ACIDITY * hydrogen + FIRST_ACIDITY * SECOND_ACIDITY
-    acid = hydrogen * hydrogen / whole  # shares of carbonic acid, bicarbonate and carbonate
+    acid = hydrogen * hydrogen / whole  # fractions of carbonic acid, bicarbonate and carbonate
     bicarbonate = FIRST_ACIDITY * hydrogen / whole
     carbonate = FIRST_ACIDITY * SECOND_ACIDITY / whole
     excess = carbon * (bicarbonate + 2.0 * carbonate) + hydroxide - hydrogen - alkalinity
@@ -240,13 +240,13 @@ def improved(ph, carbon, alkalinity):
 
 
 def acidity(carbon, alkalinity):
-    """Return the pH of a water, to 0.001: three steps of Newton's method from a guess that is at most 0.5 off.
+    """Return the pH of a water, to 0.001: three steps of Newton's method from an estimate within 0.5.
 
-    The guess neglects carbonate and hydroxide where there is much carbonic acid, and products of their shares where
-    there is little: either leaves a quadratic equation for hydrogen.
+    With much carbonic acid, the estimate neglects carbonate and hydroxide. With little, it neglects products of their
+    fractions. Both cases leave a quadratic equation for hydrogen.
     """
     carbon = max(carbon, 1e-3)
-    acid = carbon - alkalinity  # carbonic acid, if nothing but bicarbonate were beside it
+    acid = carbon - alkalinity  # carbonic acid, if bicarbonate were the only other species
     taken = FIRST_ACIDITY + alkalinity
     root = sqrt(max(taken * taken + 4.0 * FIRST_ACIDITY * acid, 0.0))
     sour = 2.0 * FIRST_ACIDITY * acid / max(taken + root, 1e-9) if taken > 0.0 else (root - taken) / 2.0
@@ -259,25 +259,25 @@ def acidity(carbon, alkalinity):
 
 
 def carbon_of(ph, alkalinity):
-    """The inorganic carbon of a water, in mol/m3: of raw water, whose pH is well below that of carbonate."""
+    """Return a water's inorganic carbon, in mol/m3; for raw water, whose pH is well below that of carbonate."""
     return alkalinity * (1.0 + exp(LOG_10 * (3.0 - ph)) / FIRST_ACIDITY)
 
 
 def flocculated(params, state, ph):
-    """The share of the raw turbidity that settles."""
+    """Return the fraction of the raw turbidity that settles."""
     needed = params.half_dose * sqrt(state.raw_turbidity / USUAL_TURBIDITY)
     off = (ph - BEST_PH) / PH_WIDTH
     return BEST_ALUM * state.alum_dose / (state.alum_dose + needed + 1e-6) * exp(-off * off)
 
 
 def held_back(params, deposit):
-    """The share of the settled turbidity that the filters hold back."""
+    """Return the fraction of the settled turbidity that the filters remove."""
     load = deposit / params.filter_capacity
     return BEST_FILTER * (1.0 - min(load**4, 1.0))
 
 
 def demand(params, thirst, time):
-    """What the town takes, least at six in the morning and most at six in the evening, in m3/s."""
+    """Return the town's demand in m3/s: lowest at 6:00, highest at 18:00."""
     return clipped(params.demand * thirst * (1.0 - params.demand_swing * sin(2.0 * pi * time / DAY)), 0.0, 1.0)
 
 
@@ -295,7 +295,7 @@ def drift(state, params, rng):
 
 
 def tell(state, params):
-    """What follows from the state at once: pH, filtered turbidity and head loss."""
+    """Update the quantities derived from the state: pH, filtered turbidity and head loss."""
     state.ph = acidity(state.carbon, state.alkalinity)
     state.filtered_turbidity = state.settled_turbidity * (1.0 - held_back(params, state.deposit))
     load = state.deposit / params.filter_capacity
@@ -303,7 +303,7 @@ def tell(state, params):
 
 
 def cost(state, params):
-    """What a step costs: chemicals, pumping through the filters, wash water and turbidity."""
+    """Return a step's cost: chemicals, pumping through the filters, wash water and turbidity."""
     chemicals = params.alum_cost * state.alum_dose + params.caustic_cost * state.caustic_dose
     pumping = params.pumping_cost * state.head_loss * state.flow / 1000.0
     washing = params.wash_cost * params.wash_flow * state.wash_share
@@ -311,13 +311,13 @@ def cost(state, params):
 
 
 def stores(state, params):
-    """Return the value of the water in the clear well less the cost of washing out the deposit, in steps of reward."""
+    """Return the value of the clear well's water less the cost of washing out the deposit, in units of reward."""
     held = params.well_area * state.level / params.time_step  # m3/s, for a step
     return params.water_value * held - params.deposit_cost * state.deposit
 
 
 def read_sensors(state, rng):
-    """Draw the errors with which the sensors will be read."""
+    """Sample the errors of the sensors."""
     for k in range(8):
         state.sensor_errors[k] = noise(rng)
 
@@ -344,7 +344,7 @@ def observe(state, params, observation):
 def draw(state, params, canvas):
     canvas.view(0.0, 8.0, 0.0, 4.0, 800, 400)
     tanks = (state.raw_turbidity, state.settled_turbidity, 10.0 * state.filtered_turbidity)
-    for k, turbidity in enumerate(tanks):  # basin, settler and filters, the browner the more turbid
+    for k, turbidity in enumerate(tanks):  # basin, settler and filters: browner with turbidity
         left = 0.4 + 1.8 * k
         canvas.rectangle(left, 0.5, left + 1.5, 2.5, blended(SKY, WOOD, turbidity / 20.0))
     canvas.rectangle(4.0, 0.5, 5.5, 0.5 + 1.0 * state.deposit / params.filter_capacity, STONE)

@@ -1,6 +1,6 @@
-"""The rules of the platform game: where an episode begins, what a frame pays, and how it ends.
+"""Rules of the platform game: start of an episode, rewards of a frame, and its end.
 
-A player who gets through earns about 16.7: 11.7 for the way, 5 for the flag. One who acts at random comes 27 tiles far.
+A player who finishes earns about 16.7: 11.7 for progress, 5 for the flag. A random player covers 27 tiles.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def step(state, params, action, rng):
 
 
 def advance(state, params):
-    """Note how far the player has come, and what that pays."""
+    """Update the player's progress; returns its reward."""
     progress = max(state.x - state.farthest, 0)
     state.farthest += progress
     state.distance = (state.farthest - state.begin) / TILE

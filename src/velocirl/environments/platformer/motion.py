@@ -1,4 +1,4 @@
-"""How the player and the enemies of the platform game move in one frame."""
+"""Motion of the player and the enemies of the platform game in one frame."""
 
 from velocirl.environments.platformer.level import (
     CEILING,
@@ -17,9 +17,9 @@ from velocirl.environments.platformer.level import (
 NOTHING, RIGHT, RIGHT_JUMP, RIGHT_RUN, RIGHT_JUMP_RUN, JUMP, LEFT, ACTIONS = range(8)
 WALK = 10  # speed, per frame
 ACCELERATION = 1
-RISING, FALLING = 2, 5  # gravity: who holds the jump rises longer
-BOUNCE = 24  # speed upwards, off an enemy
-AWAKE = 14 * TILE  # enemies that are farther away than this wait
+RISING, FALLING = 2, 5  # gravity: lower while the jump is held
+BOUNCE = 24  # upward speed after landing on an enemy
+AWAKE = 14 * TILE  # enemies farther away than this wait
 
 
 def move_player(state, action):
@@ -27,7 +27,7 @@ def move_player(state, action):
     wanted = direction * (RUN if action in (RIGHT_RUN, RIGHT_JUMP_RUN) else WALK)
     state.velocity_x += min(max(wanted - state.velocity_x, -ACCELERATION), ACCELERATION)
     x = min(max(state.x + state.velocity_x, 0), LENGTH - WIDTH)
-    if state.y < floor_below(state, x):  # that is a wall
+    if state.y < floor_below(state, x):  # a wall
         state.velocity_x = 0
     else:
         state.x = x
@@ -47,7 +47,7 @@ def move_player(state, action):
 
 
 def move_enemies(state):
-    """Let enemies walk, and give back whether one has hurt the player."""
+    """Move the enemies; returns whether one has hurt the player."""
     hurt = False
     for k in range(MOST_ENEMIES):
         if state.enemy_velocity[k] != 0 and abs(state.enemy_x[k] - state.x) < AWAKE:
@@ -57,7 +57,7 @@ def move_enemies(state):
 
 
 def walk(state, k):
-    """One enemy's frame: it turns around where the ground ends."""
+    """Move one enemy; it turns around at the edge of the ground."""
     velocity = state.enemy_velocity[k]
     x = state.enemy_x[k] + velocity
     ahead = x if velocity < 0 else x + TILE - 1
@@ -68,7 +68,7 @@ def walk(state, k):
 
 
 def meet(state, k):
-    """Whether an enemy hurts the player; one that the player falls upon is gone, and throws the player up."""
+    """Return whether an enemy hurts the player; landing on it removes it and bounces the player."""
     apart = state.x - state.enemy_x[k]
     if not -WIDTH < apart < TILE or state.y >= GROUND_TOP + TILE:
         return False

@@ -1,12 +1,12 @@
-"""The platform game as people see it: in colour, or as letters."""
+"""Rendering of the platform game for humans: in color, or as text."""
 
 from velocirl.engine.canvas import GREEN, INK, MEADOW, ORANGE, RED, SKY, SLATE, STONE, VIOLET, WHITE, WOOD
 from velocirl.environments.platformer.level import COLUMNS, FLAG, GROUND, MOST_ENEMIES, PIXEL, POLE, TALL, TILE
 from velocirl.environments.platformer.screen import ENEMY, JUMPER, PLAYER, SIDE
 
-WIDE = 24  # tiles that are seen, some more than agents see
+WIDE = 24  # visible tiles, some more than agents see
 BROWN, BARK, MOSS, SKIN = (110, 66, 38), (139, 100, 63), (62, 120, 66), (250, 214, 165)
-COLORS = {"c": ORANGE, "j": VIOLET, "b": BROWN, "s": SKIN}  # of the marks in sprites
+COLORS = {"c": ORANGE, "j": VIOLET, "b": BROWN, "s": SKIN}  # by the marks in sprites
 
 
 def draw(state, params, canvas):
@@ -23,12 +23,12 @@ def draw(state, params, canvas):
 
 
 def in_tiles(length):
-    """A length to whole pixels, as agents see it: between them, what lies side by side would show seams."""
+    """Round a length to whole pixels, as agents see it: fractions would show seams between adjacent shapes."""
     return length // PIXEL / SIDE
 
 
 def draw_background(left, canvas):
-    """Hills and clouds: the farther away they are, the more they go along with the player."""
+    """Draw hills and clouds with parallax: distant ones move along with the player."""
     nearest = int(left / 28)
     for k in range(nearest - 1, nearest + 3):
         x = 14 * k + left / 2
@@ -71,7 +71,7 @@ def draw_sprite(lines, x, y, canvas):
 
 
 def text(state, params):
-    """Ground (#), pipes (H), enemies (x), the flag (F) on its pole (|), and the player (P)."""
+    """Render ground (#), pipes (H), enemies (x), the flag (F) on its pole (|), and the player (P)."""
     first = min(max(int(state.x) // TILE - WIDE // 3, 0), COLUMNS - WIDE)
     heights = [int(state.height[column]) for column in range(first, first + WIDE)]
     rows = [["." if up >= height else "#" if up < GROUND else "H" for height in heights] for up in range(TALL)]

@@ -1,4 +1,4 @@
-"""The picture of the platform game that agents see, row by row: the part of the level around the player, in gray."""
+"""Agent's image of the platform game, row by row: the part of the level around the player, in gray."""
 
 from velocirl.environments.platformer.level import (
     COLUMNS,
@@ -15,15 +15,15 @@ from velocirl.environments.platformer.level import (
 )
 
 SIDE = TILE // PIXEL  # of a tile, in pixels
-SIZE = TALL * SIDE  # of the picture
-SEEN = SIZE // SIDE + 1  # columns, the first and the last in part
-BEHIND = 4 * SIDE  # how far the player stands from the left edge
+SIZE = TALL * SIDE  # of the image
+SEEN = SIZE // SIDE + 1  # visible columns, the first and the last partly
+BEHIND = 4 * SIDE  # distance of the player from the left edge
 LENGTH_PIXELS = LENGTH // PIXEL
 GROUND_PIXELS = GROUND_TOP // PIXEL
 PIPES_PIXELS = (GROUND + HIGHEST_PIPE) * SIDE
 POLE_PIXELS = POLE * SIDE
 
-# Grays. The sky is black: where most of the picture is 0, networks learn in a fraction of the steps.
+# Gray values. The sky is black: networks learn in a fraction of the steps if most of the image is 0.
 SKY, BRICK, GRASS, MORTAR = 0, 95, 125, 75
 PIPE, RIM, GLEAM = 200, 225, 240
 STAFF, CLOTH = 120, 255
@@ -31,7 +31,7 @@ DARK, LIGHT = 170, 255  # of sprites
 
 
 def pixels(lines: tuple[str, ...], marks: str) -> int:
-    """The pixels of a figure with any of these marks, as a number with a bit for each, from the bottom left on."""
+    """Return a sprite's pixels with any of these marks as a bit set, from the bottom left on."""
     return sum(1 << place for place, mark in enumerate("".join(reversed(lines))) if mark in marks)
 
 
@@ -46,7 +46,7 @@ PLAYER = (
     ".jjj.",
     ".b.b.",
 )
-JUMPER = (*PLAYER[:3], "sssss", PLAYER[4], ".jjj.", *PLAYER[6:])  # hands up, as long as the jump is held
+JUMPER = (*PLAYER[:3], "sssss", PLAYER[4], ".jjj.", *PLAYER[6:])  # hands up while the jump is held
 ENEMY = (
     "..bb..",
     ".bbbb.",
@@ -62,7 +62,7 @@ PLAYER_WIDTH, PLAYER_HEIGHT, ENEMY_WIDTH = len(PLAYER[0]), len(PLAYER), len(ENEM
 
 
 def camera(state):
-    """The pixel of the level at the left edge of the picture."""
+    """Return the level's pixel column at the left edge of the image."""
     return min(max(int(state.x) // PIXEL - BEHIND, 0), LENGTH_PIXELS - SIZE)
 
 
@@ -85,7 +85,7 @@ def observe_row(state, params, y, row):
 
 
 def draw_ground(heights, left, up, row):
-    """Bricks below grass, and the sky where there is a gap."""
+    """Draw bricks below grass, and the sky in gaps."""
     if up >= GROUND_PIXELS - 2:
         row[:] = GRASS
     else:
@@ -124,14 +124,14 @@ def draw_enemies(state, left, line, row):
 
 
 def fill(row, x, width, gray):
-    """Paint a run of pixels, some of which may lie outside of the picture."""
+    """Fill a run of pixels, clipped to the image."""
     first, end = max(x, 0), min(x + width, SIZE)
     if first < end:
         row[first:end] = gray
 
 
 def paint(row, x, width, dark, light, line):
-    """Paint a line of a sprite over what is there."""
+    """Draw one line of a sprite over the row."""
     for k in range(width):
         pixel = line * width + k
         if 0 <= x + k < SIZE:

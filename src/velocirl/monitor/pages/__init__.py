@@ -1,1 +1,1 @@
-"""Pages for a browser without a network: the frame of a page, its style, and what is drawn on it."""
+"""Self-contained HTML pages: their frame, style and charts."""

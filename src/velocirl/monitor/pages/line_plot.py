@@ -1,4 +1,4 @@
-"""Lines over a common axis as inline SVG: they are as wide as the page lets them be, and their figures keep a size."""
+"""Line plots as inline SVG: lines stretch with the width of the page, labels keep their size."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from velocirl.monitor.scales import Scale
 from velocirl.runs.curves.characters import say_tick
 
 Array = NDArray[Any]
-ACROSS = 1000.0  # units of the lines' own space
-BELOW = 24.0  # units of height for the figures below
+ACROSS = 1000.0  # units of the lines' own coordinate system
+BELOW = 24.0  # units of height for the labels below
 MOST_POINTS = 1000  # of a line
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The space of lines: `across` maps to 0 ... ACROSS, `up` to heights."""
+    """Coordinate system of lines: `across` maps to 0 ... ACROSS, `up` to heights."""
 
     across: Scale
     up: Scale
     height: float
-    left: float = 7.0  # percent of the width, between which lines are
+    left: float = 7.0  # the extent of the lines, in percent of the width
     right: float = 99.0
-    levels: int = 6  # about how many figures there are on each axis
+    levels: int = 6  # approximate number of labels on each axis
     marks: int = 6
-    across_unit: str = ""  # that the last figure below has
+    across_unit: str = ""  # appended to the last label below
 
     def drawn(self, label: str, parts: Sequence[Markup]) -> Markup:
-        """A chart of parts that were made for this plane."""
+        """Build a chart from parts that were made for this plane."""
         space = tag(
             "svg",
             *parts,
@@ -47,27 +47,27 @@ class Plane:
         return chart(label, self.height + BELOW, *self._levels(), *self._marks(), space)
 
     def line(self, x: Array, y: Array, class_: str, name: str, most: int = MOST_POINTS) -> Markup:
-        """A line through points; of too many, the least and the greatest of each share."""
+        """Draw a line through points; beyond `most` points, the minimum and maximum of each chunk."""
         x, y = thinned(x, y, most)
-        if len(x) == 1:  # a line from a point to itself is seen as a dot
+        if len(x) == 1:  # a line from a point to itself is drawn as a dot
             x, y = np.repeat(x, 2), np.repeat(y, 2)
         title = tag("title", name)
         points = self._places(x, y)
         return tag("polyline", title, points=points, class_=class_, vector_effect="non-scaling-stroke")
 
     def band(self, x: Array, low: Array, high: Array, class_: str) -> Markup:
-        """The area between two lines."""
+        """Draw the area between two lines."""
         points = self._places(np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]]))
         return tag("polygon", points=points, class_=class_)
 
     def stretch(self, begin: float, end: float, class_: str, name: str) -> Markup:
-        """All that is between two places on the axis; never so narrow that it is not seen."""
+        """Shade a range of the x-axis, wide enough to be visible."""
         left, right = self.across(begin), self.across(end)
         title = tag("title", name)
         return tag("rect", title, x=left, y=0, width=max(right - left, 2.0), height=self.height, class_=class_)
 
     def upright(self, x: float, class_: str, name: str) -> Markup:
-        """A line from top to bottom at a place on the axis."""
+        """Draw a vertical line at a position on the x-axis."""
         ends = {"x1": self.across(x), "x2": self.across(x), "y1": 0, "y2": self.height}
         return tag("line", tag("title", name), class_=class_, vector_effect="non-scaling-stroke", **ends)
 
@@ -76,7 +76,7 @@ class Plane:
         return " ".join(f"{number(self.across(float(x)))},{number(self.up(float(y)))}" for x, y in points)
 
     def _levels(self) -> list[Markup]:
-        """Horizontal lines at round figures, with their figures on the left."""
+        """Draw horizontal lines at round values, with labels on the left."""
         largest, parts = max(abs(self.up.low), abs(self.up.high)), []
         for tick in self.up.ticks(self.levels):
             place = {"x": percent(self.left - 0.8), "y": self.up(tick) + 4.0}
@@ -85,7 +85,7 @@ class Plane:
         return parts
 
     def _marks(self) -> list[Markup]:
-        """Figures below."""
+        """Draw the labels below."""
         parts = []
         ticks = list(self.across.ticks(self.marks))
         for tick in ticks:
@@ -100,7 +100,7 @@ class Plane:
 
 
 def thinned(x: Array, y: Array, most: int) -> tuple[Array, Array]:
-    """At most so many points: the least and the greatest of each share of them, so that no peak is lost."""
+    """Reduce a line to about `most` points: the minimum and maximum of each chunk, so that no peak is lost."""
     if len(x) <= most:
         return x, y
     shares = np.array_split(np.arange(len(x)), max(most // 2, 1))

@@ -1,4 +1,4 @@
-"""The frame of the page: one file that asks nothing of anybody else."""
+"""Frame of an HTML page: one file without external resources."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib import resources
 
 from velocirl.monitor.markup import Markup, escaped, joined, tag
 
-ICON = "data:,"  # so that no browser asks for one
+ICON = "data:,"  # prevents browsers from requesting one
 
 
 def whole_page(title: str, parts: dict[str, tuple[str, Markup]], head: Markup) -> str:
-    """The whole file: a head, then the parts by the name of their section, each with what the navigation calls it."""
+    """Build the file: a head, then the parts by section name, each with its title in the navigation."""
     style, script = _resource("page.css"), _resource("page.js")
     shown = {name: part for name, part in parts.items() if part[1]}
     links = [tag("a", words, href=f"#{name}") for name, (words, _) in shown.items()]
@@ -38,5 +38,5 @@ def _resource(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """What a browser compares an inline style or script with."""
+    """Return the hash by which a browser checks an inline style or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,4 +1,4 @@
-"""How texts are put on a page."""
+"""Sections and inline code of a page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from velocirl.monitor.markup import Markup, joined, tag
 
 
 def section(name: str, title: str, lead: str, *parts: str) -> Markup:
-    """A part of the page that the navigation knows."""
+    """Build a section of the page that the navigation can link to."""
     told = tag("p", lead, class_="lead") if lead else ""
     return tag("section", tag("h2", title), told, *parts, id=name)
 
 
 def with_code(text: str) -> Markup:
-    """A text in which what stands between backquotes is code."""
+    """Format a text in which backquotes mark code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one is open
+    if len(parts) % 2 == 0:  # an unmatched backquote
         return joined(text)
     return joined(*(tag("code", part) if place % 2 else part for place, part in enumerate(parts)))

@@ -1,1 +1,1 @@
-"""Networks of torch; imported only when somebody asks for one."""
+"""Networks of torch; imported only when needed."""

@@ -1,4 +1,4 @@
-"""The activations as torch has them: modules for autograd, and operations that write where they are told."""
+"""Activations in torch: modules for autograd, and operations that write into given memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODULES: dict[str, Callable[[], nn.Module]] = {
     "linear": nn.Identity,
 }
 _aten = torch.ops.aten
-# (before, value): write the activated numbers; both are the same memory where the slope does not need `before`.
+# (before, value): write the activated numbers; both are the same memory if the slope does not need `before`.
 ACTIVATE: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "relu": lambda before, value: torch.clamp_min(before, 0.0, out=value),
     "leaky_relu": lambda before, value: _aten.leaky_relu.out(before, LEAK, out=value),
@@ -51,12 +51,12 @@ DESCEND: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
 
 
 def activation_module(name: str) -> nn.Module:
-    """The activation of a name as a module."""
+    """Return the activation of a name as a module."""
     return _MODULES[activation_from(name).name]()
 
 
 def activation_of(module: nn.Module) -> str | None:
-    """The name of an activation module, None where it is none of ours."""
+    """Return the name of an activation module, None for other modules."""
     for name in _MODULES:
         own = activation_module(name)
         if type(module) is type(own):

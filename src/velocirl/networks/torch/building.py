@@ -1,4 +1,4 @@
-"""Networks that learn as torch modules: from a description, or a module of a user's own."""
+"""Trained networks as torch modules: from a description, or a user's own module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from velocirl.networks.torch.network import TorchNetwork
 
 
 class TorchBuilt:
-    """A module that learners copy to their device."""
+    """Module that learners copy to their device."""
 
     def __init__(
         self,
@@ -48,24 +48,24 @@ class TorchBuilt:
 
     @property
     def num_parameters(self) -> int:
-        """How many there are."""
+        """Number of parameters."""
         return self.held.num_parameters
 
     @property
     def outputs(self) -> int:
-        """The columns of its output."""
+        """Number of output columns."""
         return self.held.outputs
 
     @property
     def state_size(self) -> int:
-        """Of a recurrent module."""
+        """Size of a recurrent module's state; 0 for other modules."""
         return self.held.state_size
 
     @property
     def undecayed(self) -> NDArray[np.int64]:
-        """The ranges of the flat vector that are no weights, (ranges, 2), see `MLP.undecayed`.
+        """Ranges of the flat vector without weight decay, (ranges, 2), see `MLP.undecayed`.
 
-        Of a user's own module those are its parameters of one dimension that belong to no layer of torch's.
+        For a user's own module these are its one-dimensional parameters outside of torch's layers.
         """
         module, found, start = self.held.module, [], 0
         free = {id(one) for part in module.modules() if isinstance(part, (Chains, Ends)) for one in part.free}
@@ -77,11 +77,11 @@ class TorchBuilt:
         return np.array(found, np.int64).reshape(-1, 2)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:  # noqa: ARG002 - as an MLP
-        """Those with which the module was made."""
+        """Return the parameters the module was created with."""
         return self.held.to_host()
 
     def __call__(self, device: Any, products: torch.dtype | None) -> TorchNetwork:
-        """A copy of it on a device."""
+        """Return a copy of the network on a device."""
         held = self.held
         network = TorchNetwork(
             held.copied_module(), held.encoding, held.columns, device.torch, products, extra=held.extra
@@ -96,7 +96,7 @@ class TorchBuilt:
 def describe_module(
     spec: NetworkSpec, encoding: Encoding, groups: Groups, *, compiled: bool, extra: int, name: str, **style: Any
 ) -> TorchBuilt:
-    """The network of a description; `style` is that of `build_module`."""
+    """Build the network of a description; `style` is passed to `build_module`."""
     module = build_module(spec, encoding, groups, extra=extra, **style)
     return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=False, compiled=compiled)
 
@@ -104,7 +104,7 @@ def describe_module(
 def own_module(
     module: Any, encoding: Encoding, groups: Groups, *, compiled: bool, extra: int, setting: str
 ) -> TorchBuilt:
-    """A user's own module."""
+    """Wrap a user's own module."""
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
         raise TypeError(f"{setting} must be a description such as 'mlp(64, 64)' or a torch.nn.Module, not {kind}")
@@ -124,14 +124,14 @@ def features_module(
     extra: int,
     **style: Any,
 ) -> TorchBuilt:
-    """A user's class of features, then hidden layers of their own for each group of columns."""
+    """Build a user's features extractor, followed by separate hidden layers for each group of columns."""
     module = build_on_features(kind, arguments, space, groups, hidden, extra=extra, style=Style(**style))
     name = f"the network of {kind.__qualname__}"
     return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=True, compiled=compiled)
 
 
 def _stands_alone(module: Any, name: str) -> bool:
-    """Return whether a parameter is a user's own, of one dimension at most: no layer's weights or biases."""
+    """Return whether a parameter is a user's own, of one dimension at most, and not part of a torch layer."""
     place = name.rpartition(".")[0]
     owner = module.get_submodule(place)
     if isinstance(owner, (torch.nn.ParameterList, torch.nn.ParameterDict)):
@@ -140,10 +140,10 @@ def _stands_alone(module: Any, name: str) -> bool:
 
 
 def require_apart(modules: Mapping[str, Any]) -> None:
-    """Refuse modules of a user's own, by their settings, that share a parameter that is learned.
+    """Raise if a user's own modules, by their settings, share a trained parameter.
 
-    A network's parameters are one vector, which an optimizer, a target network and a checkpoint take as a whole. What
-    is frozen may be shared: nothing changes it.
+    A network's parameters are one vector, which an optimizer, a target network and a checkpoint use as a whole. Frozen
+    parameters may be shared: they never change.
     """
     owners: dict[int, tuple[str, str]] = {}
     for setting, module in modules.items():
@@ -161,8 +161,8 @@ def require_apart(modules: Mapping[str, Any]) -> None:
 
 
 def _tell_of_chance(network: TorchNetwork, name: str) -> None:
-    """Say which operations of a module are not the same twice on a GPU; those of our own networks are."""
-    chancy = [one for one in nondeterministic_operations(network) if one != "cuBLAS"]  # which is so, on one stream
+    """Warn of a user module's operations that are nondeterministic on a GPU; built-in networks have none."""
+    chancy = [one for one in nondeterministic_operations(network) if one != "cuBLAS"]  # deterministic on one stream
     if chancy:
         warnings.warn(
             f"{name}: on a GPU {', '.join(chancy)} may round differently each time, so the same seed, or a resumed run,"

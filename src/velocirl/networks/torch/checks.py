@@ -1,4 +1,4 @@
-"""What is wrong with a policy module, found on a few rows before any training."""
+"""Validation of policy modules on a few rows before training."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ except ImportError as error:
     raise ImportError('velocirl.networks.torch.checks needs torch: pip install "velocirl[torch]"') from error
 
 ROWS = 3
-# Relative to the largest number of a column. The same kernels on the same row give the same numbers, but for sums in no
-# fixed order; other kernels, for another number of rows, round differently.
+# Relative to the largest number of a column. The same kernels give the same numbers for the same row, except for sums
+# in no fixed order. Other kernels, for another number of rows, round differently.
 SAME_KERNELS = 1e-5
 OTHER_KERNELS = {None: 0.01, torch.float16: 0.05, torch.bfloat16: 0.2}
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 def check_module(network: TorchNetwork, name: str) -> None:
-    """Refuse a module that cannot learn or whose rollouts could not be repeated; the gradient is zero afterwards."""
+    """Raise if a module cannot learn or its rollouts would not be repeatable; the gradient is zero afterwards."""
     with network.standing_still():
         _check(network, name)
 
@@ -48,7 +48,7 @@ def _check(network: TorchNetwork, name: str) -> None:
 
 
 def nondeterministic_operations(network: TorchNetwork) -> list[str]:
-    """The operations of a forward and a backward pass that torch calls not deterministic on this device."""
+    """Return the operations of a forward and a backward pass that torch reports as nondeterministic on this device."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     shape = (2, ROWS) if network.state_size else (ROWS,)
     inputs = torch.full((*shape, network.encoding.inputs + network.extra), 0.5, device=network.device)
@@ -87,7 +87,7 @@ def _check_parameters(network: TorchNetwork, name: str) -> None:
 
 @contextmanager
 def _advice(encoding: Encoding, name: str) -> Iterator[None]:
-    """Add to whatever a module raises what it was given."""
+    """Add the module's input shapes to any exception it raises."""
     try:
         yield
     except Exception as error:
@@ -99,7 +99,7 @@ def _advice(encoding: Encoding, name: str) -> Iterator[None]:
 
 @contextmanager
 def _unchanged(network: TorchNetwork, inputs: Tensor, name: str) -> Iterator[None]:
-    """Refuse a forward pass that changes a buffer or its own input."""
+    """Raise if the forward pass within this context changes a buffer or its own input."""
     before = {which: one.clone() for which, one in network.module.named_buffers()}
     given = inputs.clone()
     yield
@@ -158,7 +158,7 @@ def _check_gradients(network: TorchNetwork, inputs: Tensor, weights: Tensor, nam
 
 
 def _check_slopes(network: TorchNetwork, inputs: Tensor, name: str) -> None:
-    """What is read beside the observation, the action of a critic, must be improved upon."""
+    """Raise if the output does not depend on the extra inputs, such as a critic's action."""
     with network.reading_back():
         outputs, _ = network.forward(inputs)
         slopes = network.input_gradient(torch.ones_like(outputs))[:, network.encoding.inputs :]
@@ -181,7 +181,7 @@ def _check_rows(network: TorchNetwork, inputs: Tensor, outputs: Tensor, name: st
 
 
 def _check_sequence(network: TorchNetwork, inputs: Tensor, name: str) -> None:
-    """An unrolled sequence in which one episode begins anew has to give what single steps give."""
+    """Raise if an unrolled sequence, with an episode start inside, differs from single steps."""
     steps = torch.stack([inputs, inputs.flip(0), inputs])
     starts = torch.zeros(steps.shape[:2], dtype=torch.bool, device=network.device)
     starts[1, 0] = True

@@ -1,4 +1,4 @@
-"""Between the native multilayer perceptron and torch modules that anyone can read, load and train."""
+"""Conversion between the native multilayer perceptron and standard torch modules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ except ImportError as error:
 
 
 class Chains(nn.Module):
-    """Chains of layers that read the same input, and free columns that read nothing, in one output row.
+    """Chains of layers that read the same input, and free columns without input, in one output row.
 
-    `chains` has one nn.Sequential of nn.Linear, nn.LayerNorm where the plan has layer norms, and activations for each
-    chain of the plan; `free` has the free columns of each chain, such as the logarithms of deviations.
+    `chains` has one nn.Sequential for each chain of the plan: nn.Linear, nn.LayerNorm if the plan has layer norms, and
+    activations. `free` has the free columns of each chain, such as log standard deviations.
     """
 
     def __init__(self, mlp: MLP) -> None:
@@ -34,17 +34,17 @@ class Chains(nn.Module):
         hanging_first = sorted((one.free is not None, place) for place, one in enumerate(_segments(mlp)))
         ordered = [_segments(mlp)[place] for _, place in hanging_first]
         columns = [column for one in ordered for column in range(one.column, one.column + one.size)]
-        self._order = np.argsort(columns).tolist()  # where each column of the output row is found
+        self._order = np.argsort(columns).tolist()  # position of each column of the output row
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The outputs (rows, outputs) for inputs (rows, inputs)."""
+        """Return the outputs (rows, outputs) for inputs (rows, inputs)."""
         pairs = zip(self.chains, self.mlp.chains, strict=True)
         hanging = [layers(inputs) for layers, chain in pairs if _size(chain, free=False)]
         free = [columns.expand(len(inputs), -1) for columns in self.free]
         return torch.cat([*hanging, *free], dim=1)[:, self._order]
 
     def norms(self) -> list[nn.LayerNorm | None]:
-        """The norm of each layer, in the order of the plan."""
+        """Return the norm of each layer, in the order of the plan."""
         found: list[nn.LayerNorm | None] = []
         for layers, columns in zip(self.chains, self.free, strict=True):
             for layer in layers.children():
@@ -56,7 +56,7 @@ class Chains(nn.Module):
         return found
 
     def places(self) -> list[tuple[Tensor | None, Tensor]]:
-        """Weights (outputs, inputs), or None, and biases of each layer, in the order of the plan."""
+        """Return weights (outputs, inputs), or None, and biases of each layer, in the order of the plan."""
         found: list[tuple[Tensor | None, Tensor]] = []
         for layers, columns in zip(self.chains, self.free, strict=True):
             found += [(layer.weight, layer.bias) for layer in layers.children() if isinstance(layer, nn.Linear)]
@@ -66,7 +66,7 @@ class Chains(nn.Module):
 
 
 def to_torch(mlp: MLP, parameters: NDArray[np.float32]) -> Chains:
-    """The network as a module of nn.Linear, nn.LayerNorm and activations, with these parameters."""
+    """Return the network as a module of nn.Linear, nn.LayerNorm and activations, with these parameters."""
     if parameters.shape != (mlp.num_parameters,):
         raise ValueError(f"parameters must be {mlp.num_parameters} numbers, got an array {parameters.shape}")
     module, parameters = Chains(mlp), np.array(parameters, np.float32)
@@ -83,9 +83,9 @@ def to_torch(mlp: MLP, parameters: NDArray[np.float32]) -> Chains:
 
 
 def from_torch(module: nn.Module) -> tuple[MLP, NDArray[np.float32]]:
-    """The plan and the parameters of an nn.Sequential of nn.Linear and activations, or of what `to_torch` gave.
+    """Return plan and parameters of an nn.Sequential of nn.Linear and activations, or of a module from `to_torch`.
 
-    There may be an nn.LayerNorm after each nn.Linear but the last: after all of them, or none.
+    An nn.LayerNorm may follow each nn.Linear but the last: all of them, or none.
     """
     if isinstance(module, Chains):
         return module.mlp, _flat(module.places(), module.norms())
@@ -95,7 +95,7 @@ def from_torch(module: nn.Module) -> tuple[MLP, NDArray[np.float32]]:
             f" {type(module).__name__}"
         )
     linears: list[nn.Linear] = []
-    norms: list[nn.LayerNorm | None] = []  # of each of the linears
+    norms: list[nn.LayerNorm | None] = []  # one entry for each of the linears
     activations: list[str] = []  # after each of the linears but the last
     for name, layer in module.named_children():
         if isinstance(layer, nn.Linear):
@@ -132,7 +132,7 @@ def from_torch(module: nn.Module) -> tuple[MLP, NDArray[np.float32]]:
 
 
 def _check_norm(name: str, norm: nn.LayerNorm, width: int) -> None:
-    """Refuse what a native network would compute otherwise."""
+    """Raise if a native network would compute the norm differently."""
     if tuple(norm.normalized_shape) != (width,) or norm.eps != EPSILON:
         raise ValueError(
             f"layer {name} is {norm}: a native network normalises all {width} outputs of the layer before it, with"

@@ -1,4 +1,4 @@
-"""Features extractors as Stable-Baselines3 has them: a class of modules, made for an observation space."""
+"""Features extractors as in Stable-Baselines3: a module class, created for an observation space."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ except ImportError as error:
 
 
 class OnFeatures(nn.Module):
-    """Features of an observation, then layers of their own for each group of columns, which read them side by side."""
+    """Features of an observation, then separate layers for each group of columns, with concatenated outputs."""
 
     def __init__(self, features: nn.Module, ends: Sequence[nn.Module], turned: Sequence[str]) -> None:
         super().__init__()
         self.features, self.ends = features, nn.ModuleList(ends)
-        self.turned = tuple(turned)  # parts that are images whose channels come last; "" of an observation without
+        self.turned = tuple(turned)  # parts that are channels-last images; "" for an unstructured observation
 
     def forward(self, observation: Observation, *more: Tensor) -> Tensor:
-        """The output rows (rows, outputs)."""
+        """Return the output rows (rows, outputs)."""
         if isinstance(observation, Tensor):
             seen: Observation = observation.movedim(-1, 1) if self.turned else observation
         else:
@@ -47,11 +47,11 @@ def build_on_features(
     extra: int,
     style: Style,
 ) -> OnFeatures:
-    """Make a class's module for an observation space, whose images have their channels first, and what follows it."""
+    """Create a class's module for an observation space with channels-first images, and the layers after it."""
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     turned = [name for name, part in parts.items() if _channels_last(part)]
     shown = {name: _turned(part) if name in turned else part for name, part in parts.items()}
-    with torch.random.fork_rng(devices=[]):  # the seed decides how it begins, and nothing else does
+    with torch.random.fork_rng(devices=[]):  # initial values depend on the seed alone
         torch.manual_seed(int(style.generator.integers(2**31)))
         features = kind(spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""], **arguments)
     size = getattr(features, "features_dim", None)
@@ -68,7 +68,7 @@ def build_on_features(
 
 
 def _channels_last(space: Space[Any]) -> bool:
-    """Return whether observations are images whose smallest dimension, of channels, is the last one."""
+    """Return whether observations are images whose smallest dimension, the channels, is the last one."""
     image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
     return image and int(np.argmin(space.shape or ())) == 2
 

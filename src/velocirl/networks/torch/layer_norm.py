@@ -1,6 +1,7 @@
-"""Layer norms on torch, both passes written out: torch's own for one agent; several have gains and shifts of their own.
+"""Layer norms on torch with explicit passes.
 
-What is kept between the passes lies in memory that was allocated once, where a CUDA graph finds it.
+One agent uses torch's kernel with gains and shifts; several agents have separate ones, applied after it. What the
+backward pass needs lies in memory that was allocated once, for CUDA graphs.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _aten = torch.ops.aten
 
 
 class Moments(NamedTuple):
-    """What a pass keeps of the rows (..., rows, width) that it normalised."""
+    """Normalization statistics of rows (..., rows, width), kept for the backward pass."""
 
-    linear: Tensor  # (..., rows, width) as they were
+    linear: Tensor  # (..., rows, width) before normalization
     mean: Tensor  # (..., rows, 1)
-    inverse: Tensor  # (..., rows, 1) of the deviation
+    inverse: Tensor  # (..., rows, 1) inverse standard deviation
 
 
 @dataclass(slots=True)
 class LayerNorm:
-    """One layer's norm as views of the flat vectors, which may have a first dimension for agents."""
+    """One layer's norm as views of the flat vectors, which may have a leading dimension for agents."""
 
     gains: Tensor  # (..., width)
     shifts: Tensor  # (..., width)
@@ -37,12 +38,12 @@ class LayerNorm:
     shift_gradient: Tensor  # (..., width)
 
     def room(self, linear: Tensor) -> Moments:
-        """Memory for rows of this shape; torch says in which type it keeps their moments."""
+        """Allocate memory for rows of this shape, with statistics in torch's own dtype."""
         _, mean, inverse = self._native(linear)
         return Moments(linear, torch.empty_like(mean), torch.empty_like(inverse))
 
     def forward(self, kept: Moments, into: Tensor) -> None:
-        """Normalise `kept.linear`."""
+        """Normalize `kept.linear`."""
         weight, bias = (None, None) if self._several else (self.gains, self.shifts)
         out = {"out0": into, "out1": kept.mean, "out2": kept.inverse}
         _aten.native_layer_norm.out(kept.linear, into.shape[-1:], weight, bias, EPSILON, **out)
@@ -50,7 +51,7 @@ class LayerNorm:
             torch.addcmul(self.shifts.unsqueeze(1), into, self.gains.unsqueeze(1), out=into)
 
     def backward(self, delta: Tensor, kept: Moments, adds: bool) -> Tensor:
-        """The gradient of what was normalised, from that of what `forward` wrote; gains and shifts get theirs."""
+        """Return the gradient of the norm's input, given its output's; also write the gains' and shifts'."""
         if self._several:
             normal = (kept.linear - kept.mean).mul_(kept.inverse)
             made, of_gains, of_shifts = self.input_gradient(delta, kept), (delta * normal).sum(-2), delta.sum(-2)
@@ -64,7 +65,7 @@ class LayerNorm:
         return made
 
     def input_gradient(self, delta: Tensor, kept: Moments) -> Tensor:
-        """The gradient of what was normalised alone."""
+        """Return the gradient of the norm's input alone."""
         if self._several:
             return self._descend(delta * self.gains.unsqueeze(1), kept, None, None, [True, False, False])[0]
         return self._descend(delta, kept, self.gains, self.shifts, [True, False, False])[0]

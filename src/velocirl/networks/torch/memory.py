@@ -1,7 +1,7 @@
-"""Recurrent layers whose episodes may begin in the middle of a sequence.
+"""Recurrent layers that allow episodes to begin within a sequence.
 
-What reads the input is computed for all steps at once; only the product with what is remembered goes step by step,
-written out, so that a state can be set to zero before any of them.
+The input projections of all steps are computed at once. Only the recurrent product runs step by step, written out, so
+that a state can be set to zero before any step.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ except ImportError as error:
 
 
 class Memory(nn.Module):
-    """Recurrent layers one above the other; a state is one row: for each layer, what it carries on."""
+    """Stacked recurrent layers; a state is one row with the carried values of each layer."""
 
     gates: ClassVar[int]
-    carried: ClassVar[int]  # rows of `size` numbers that a layer carries on; the first is its output
+    carried: ClassVar[int]  # vectors of `size` numbers that a layer carries on; the first is its output
 
     def __init__(self, inputs: int, size: int, layers: int, generator: np.random.Generator) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Memory(nn.Module):
             self.recur.append(nn.Parameter(self._gate_by_gate(generator, size)))
 
     def forward(self, features: Tensor, starts: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (steps, rows, size) and the last state, for features (steps, rows, inputs) and the first state."""
+        """Return outputs (steps, rows, size) and the last state, given features (steps, rows, inputs) and a state."""
         keeps = None if starts is None else (1.0 - starts.float()).unsqueeze(-1)
         lasts: list[Tensor] = []
         states = state.split(self.carried * self.size, dim=1)
@@ -60,7 +60,7 @@ class Memory(nn.Module):
 
     @abstractmethod
     def cell(self, projected: Tensor, recurrent: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
-        """One step: what is carried on, from the projected input (rows, gates * size) and what was carried here."""
+        """Compute one step: the carried values, from the projected input (rows, gates * size) and the previous ones."""
 
     def _gate_by_gate(self, generator: np.random.Generator, inputs: int) -> Tensor:
         initialise = initialiser_from("orthogonal")
@@ -71,8 +71,8 @@ class Memory(nn.Module):
 class LSTM(Memory):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997; Gers et al., 2000).
 
-    With the gates i, f, o and the candidate g: cell' = f cell + i g and hidden' = o tanh(cell'). The bias of f begins
-    at 1, so that a new network remembers.
+    With the gates i, f, o and the candidate g: cell' = f cell + i g and hidden' = o tanh(cell'). The initial bias of f
+    is 1, so that a new network remembers.
     """
 
     gates, carried = 4, 2
@@ -84,7 +84,7 @@ class LSTM(Memory):
             nn.init.ones_(projection.bias[size : 2 * size])
 
     def cell(self, projected: Tensor, recurrent: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
-        """One step of (hidden, cell); the gates are in the order i, f, o, g."""
+        """Compute one step of (hidden, cell); the gates are in the order i, f, o, g."""
         hidden, cell = carried
         both = torch.addmm(projected, hidden, recurrent)
         enter, forget, leave = torch.sigmoid(both[:, : 3 * self.size]).chunk(3, dim=1)
@@ -101,7 +101,7 @@ class GRU(Memory):
     gates, carried = 3, 1
 
     def cell(self, projected: Tensor, recurrent: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
-        """One step of (hidden,); the gates are in the order r, z, n."""
+        """Compute one step of (hidden,); the gates are in the order r, z, n."""
         (hidden,) = carried
         remembered = hidden @ recurrent
         gates = 2 * self.size

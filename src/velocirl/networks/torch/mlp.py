@@ -1,4 +1,4 @@
-"""A multilayer perceptron on torch: the plan and the flat vectors of the native network, both passes written out.
+"""Multilayer perceptron on torch: the native network's plan and flat vectors, with explicit passes.
 
 There is no autograd. Every product and every activation writes into memory that was allocated once, so that a CUDA
 graph can capture the passes and a step allocates nothing. Several agents of the same plan can share each product.
@@ -24,27 +24,27 @@ try:
 except ImportError as error:
     raise ImportError('velocirl.networks.torch.mlp needs torch: pip install "velocirl[torch]"') from error
 
-NARROWEST = 8  # columns that torch's own sum is quick for
-INPUT = -1  # the source of a layer that reads the network's input
+NARROWEST = 8  # up to this width, torch's own sum is fast
+INPUT = -1  # source of a layer that reads the network's input
 
 
 @dataclass(slots=True)
 class _Layer:
-    """One layer of the plan as views of the flat vectors, which may have a first dimension for agents."""
+    """One layer of the plan as views of the flat vectors, which may have a leading dimension for agents."""
 
     inputs: int
     outputs: int
-    source: int | None  # the layer that it reads; None where it reads nothing
+    source: int | None  # the layer it reads; None if it reads nothing
     hidden: bool
-    segments: list[tuple[int, int, int]]  # of a last layer: offset, size, column
+    segments: list[tuple[int, int, int]]  # for a last layer: offset, size, column
     weights: Tensor  # (..., inputs, outputs)
-    biases: Tensor  # (..., 1, outputs) of several agents, (outputs,) of one
+    biases: Tensor  # (..., 1, outputs) for several agents, (outputs,) for one
     weight_gradient: Tensor  # (..., inputs, outputs)
     bias_gradient: Tensor  # (..., outputs)
-    bias_share: Tensor  # (..., outputs) what is added to the gradient of the biases
+    bias_share: Tensor  # (..., outputs) term added to the gradient of the biases
     norm: LayerNorm | None
     reached: bool = True  # whether an output depends on it
-    columns: slice | None = None  # where its outputs stand in the output row, if they do so one after the other
+    columns: slice | None = None  # position of its outputs in the output row, if contiguous
 
     def __post_init__(self) -> None:
         if not self.hidden and len({column - offset for offset, _, column in self.segments}) == 1:
@@ -58,31 +58,31 @@ class _Room:
     def __init__(self, layers: list[_Layer], keeps_input: bool, output: Tensor, inputs: Tensor | None) -> None:
         self.output = output  # (..., rows, outputs) in the type of the products
         self.result = output if inputs is None else torch.empty_like(output, dtype=torch.float32)
-        self.inputs = inputs  # (..., rows, inputs) as cast; None where nothing is cast
+        self.inputs = inputs  # (..., rows, inputs) as cast; None without casting
         self.output_gradient = torch.empty_like(output)
         self.values = [
             self._columns(layer.outputs) if layer.columns is None else output[..., layer.columns] for layer in layers
         ]
         apart = [layer.hidden and keeps_input for layer in layers]
         self.before = [torch.empty_like(v) if two else v for v, two in zip(self.values, apart, strict=True)]
-        # What products are written into: `before`, or what a norm reads.
+        # Outputs of the products: `before`, or the input of a norm.
         norms = {place: layer.norm for place, layer in enumerate(layers) if layer.norm is not None}
         self.linear = [torch.empty_like(v) if place in norms else v for place, v in enumerate(self.before)]
         self.moments = {place: norm.room(self.linear[place]) for place, norm in norms.items()}
         self.deltas = [self._columns(layer.outputs) for layer in layers]
-        self.input_gradient: Tensor | None = None  # (..., rows, inputs), once somebody wants it
+        self.input_gradient: Tensor | None = None  # (..., rows, inputs), allocated on first use
 
     def _columns(self, size: int) -> Tensor:
         return self.output.new_empty((*self.output.shape[:-1], size))
 
 
 class TorchMLP(FlatVectors):
-    """The network of a plan, for one agent or for several at once; its parameters begin at zero.
+    """Network of a plan, for one agent or for several at once; its parameters are initially zero.
 
-    With `seeds` agents everything has a first dimension for them: parameters (seeds, P), inputs (seeds, rows, inputs),
-    outputs (seeds, rows, outputs). With `dtype` bfloat16 or float16 the products are of that type; parameters,
-    outputs and the gradient stay float32. An output is the network's own memory, good until the next forward pass of
-    as many rows.
+    With `seeds` agents, all arrays have a leading dimension for them: parameters (seeds, P), inputs (seeds, rows,
+    inputs), outputs (seeds, rows, outputs). With `dtype` bfloat16 or float16 the products have that type; parameters,
+    outputs and the gradient stay float32. An output is the network's own memory, valid until the next forward pass with
+    the same number of rows.
     """
 
     state_size = 0
@@ -109,14 +109,14 @@ class TorchMLP(FlatVectors):
         self._activate, self._descend = ACTIVATE[mlp.activation], DESCEND[mlp.activation]
         self._rooms: dict[tuple[int, str | None], _Room] = {}
         self._ones = self._working.new_ones(0)
-        self._first: dict[int, Any] = {}  # layers that have kernels of their own, by place
+        self._first: dict[int, Any] = {}  # layers with kernels of their own, by index
         self._last: dict[int, Any] = {}
         if self.device.type == "cuda" and not self._casts and not mlp.layer_norm:
             self._find_edges()
-        self._kept: dict[str, tuple[_Room, Tensor]] = {}  # what passes under learning() leave for backward
+        self._kept: dict[str, tuple[_Room, Tensor]] = {}  # kept by passes under learning() for backward
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
-        """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
+        """Return the outputs (rows, outputs) for inputs (rows, inputs), and None as the state."""
         room = self._room(inputs)
         if room.inputs is not None:
             self._working.copy_(self.parameters)
@@ -145,7 +145,7 @@ class TorchMLP(FlatVectors):
         return (room.result.copy_(room.output) if self._casts else room.output), None
 
     def unroll(self, inputs: Tensor, starts: Tensor | None = None, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """The outputs (steps, rows, outputs) for inputs (steps, rows, inputs): without a state, rows like any other."""
+        """Return the outputs (steps, rows, outputs) for inputs (steps, rows, inputs); there is no state."""
         outputs, _ = self.forward(inputs.flatten(-3, -2))
         return outputs.unflatten(-2, inputs.shape[-3:-1])
 
@@ -204,9 +204,9 @@ class TorchMLP(FlatVectors):
             self.gradient.copy_(self._working_gradient)
 
     def input_gradient(self, output_gradient: Tensor, slot: str = "") -> Tensor:
-        """The gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`.
+        """Return the gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`.
 
-        It is the network's own memory, good until the next such call for as many rows.
+        It is the network's own memory, valid until the next such call with the same number of rows.
         """
         if slot not in self._kept:
             raise RuntimeError("input_gradient needs a forward pass before it, made within reading_back()")
@@ -241,19 +241,19 @@ class TorchMLP(FlatVectors):
         return made
 
     def compile(self, **options: Any) -> None:
-        """Nothing to do, and no options to heed: the passes are written out."""
+        """Do nothing, and ignore all options: the passes are written out."""
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """None: all that it has is parameters."""
+        """Return no buffers: the network has only parameters."""
         return {}
 
     def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
-        """Accept no buffers, as `buffers` gives none."""
+        """Raise if there are any buffers, as this network has none."""
         if buffers:
             raise ValueError(f"a multilayer perceptron has no buffers, got {', '.join(buffers)}")
 
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of what lies in the vector of one agent, in order."""
+        """Return names and shapes of the arrays in the vector of one agent, in order."""
         return [
             entry
             for place, layer in enumerate(self._layers)
@@ -269,7 +269,7 @@ class TorchMLP(FlatVectors):
         ]
 
     def twin(self) -> TorchMLP:
-        """An independent copy."""
+        """Return an independent copy."""
         twin = TorchMLP(self.mlp, self.device, self.seeds, self.dtype)
         twin.parameters.copy_(self.parameters)
         return twin
@@ -312,7 +312,7 @@ class TorchMLP(FlatVectors):
         return LayerNorm(*(vector[..., place] for vector in vectors for place in (gains, shifts)))
 
     def _add_up(self, delta: Tensor, into: Tensor) -> None:
-        """Sum over the rows; as a product with ones, since torch's own sum of tall matrices is three times as slow."""
+        """Sum over the rows, as a product with ones: torch's own sum of tall matrices is three times as slow."""
         if self.device.type == "cuda" and self.seeds is None and delta.shape[-1] > NARROWEST:
             if self._ones.shape[0] != delta.shape[0]:
                 self._ones = delta.new_ones(delta.shape[0])
@@ -321,7 +321,7 @@ class TorchMLP(FlatVectors):
             torch.sum(delta, -2, out=into)
 
     def _find_edges(self) -> None:
-        """Give the narrow first and last layers of each chain kernels of their own."""
+        """Assign special kernels to the narrow first and last layers of each chain."""
         from velocirl.networks.cuda_edges import NARROW, FirstLayer, LastLayer
 
         activation = activation_from(self.mlp.activation)
@@ -336,7 +336,7 @@ class TorchMLP(FlatVectors):
                 self._first[place] = FirstLayer(layer.inputs, activation)
 
     def _reader(self, place: int) -> int | None:
-        """The one layer that reads this one; None where there are none or several."""
+        """Return the one layer that reads this one; None if there are none or several."""
         readers = [other for other, layer in enumerate(self._layers) if layer.source == place]
         return readers[0] if len(readers) == 1 else None
 
@@ -364,11 +364,11 @@ class TorchMLP(FlatVectors):
             gradient.copy_(made)
 
     def _by_agent(self, tensor: Tensor) -> Tensor:
-        """With a first dimension for agents."""
+        """Return the tensor with a leading dimension for agents."""
         return tensor.unsqueeze(0) if self.seeds is None else tensor
 
     def _room(self, inputs: Tensor) -> _Room:
-        """Memory for these inputs; acting has its own, so that it may come between a forward and a backward pass."""
+        """Return memory for these inputs; acting has its own, so that it may run between forward and backward pass."""
         rows, agents = inputs.shape[-2], inputs.shape[:-2]
         wanted = (() if self.seeds is None else (self.seeds,)) + (rows, self.mlp.inputs)
         if inputs.shape != wanted or inputs.dtype != torch.float32:

@@ -1,4 +1,4 @@
-"""Modules of torch from a network's description, with our own initial weights."""
+"""Torch modules built from a network's description, with this package's initial weights."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ IMAGE_NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,
     "layer": lambda channels: nn.GroupNorm(1, channels),  # over all of an image
 }
-MOST_COLOURS = 4  # a dimension as small as this is that of channels, where both others are larger
+MOST_COLOURS = 4  # a dimension this small, between two larger ones, is taken for the channels
 Observation = Tensor | dict[str, Tensor]
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 class Style(NamedTuple):
-    """How layers are activated and begin."""
+    """Activation and initialization of layers."""
 
     activation: str
     initialiser: str
     generator: np.random.Generator
 
     def weights(self, inputs: int, outputs: int, gain: float | None = None) -> Tensor:
-        """Initial weights (outputs, inputs), as torch has them; without a gain, that of the activation."""
+        """Return initial weights (outputs, inputs), as in torch; the default gain is the activation's."""
         gain = activation_from(self.activation).gain if gain is None else gain
         return torch.from_numpy(initialiser_from(self.initialiser)(self.generator, inputs, outputs, gain)).T
 
     def linear(self, inputs: int, outputs: int, gain: float | None = None, *, bias: bool = True) -> nn.Linear:
-        """A dense layer."""
+        """Create a dense layer."""
         return _begun(nn.Linear(inputs, outputs, bias, device="meta"), self.weights(inputs, outputs, gain))
 
     def convolution(self, inputs: int, one: Convolution, *, bias: bool) -> nn.Conv2d:
-        """A convolution, initialised as a dense layer from all that a kernel sees to the channels."""
+        """Create a convolution, initialized as a dense layer from a kernel's receptive field to the channels."""
         outputs, kernel = one.channels, one.kernel
         layer = nn.Conv2d(inputs, outputs, kernel, one.stride, one.padding, bias=bias, device="meta")
         return _begun(layer, self.weights(inputs * kernel**2, outputs).reshape(outputs, inputs, kernel, kernel))
 
     def dense(self, inputs: int, stage: Dense) -> list[nn.Module]:
-        """The layers of a stage; before a norm, which has one of its own, none has a bias."""
+        """Create the layers of a stage; before a norm a layer has no bias, as the norm has one."""
         layers: list[nn.Module] = []
         for width in stage.widths:
             layers.append(self.linear(inputs, width, bias=stage.norm is None))
@@ -83,7 +83,7 @@ class Image(nn.Module):
         self.shape: tuple[int, int, int] = stack * channels, *sides  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, observation: Tensor) -> Tensor:
-        """The images, laid out in memory as convolutions like them best."""
+        """Return the images, in the fastest memory format for convolutions."""
         if not self.last:
             images = observation.reshape(-1, *self.shape)
         else:
@@ -92,29 +92,29 @@ class Image(nn.Module):
 
 
 class Pool(nn.Module):
-    """The largest of each two by two, and of what is left at the edges.
+    """Max pooling of each 2 by 2, including the remainder at the edges.
 
     Written out, since torch's own pooling adds up gradients in no fixed order on CUDA.
     """
 
     def forward(self, image: Tensor) -> Tensor:
-        """Images of half the height and width, rounded up."""
+        """Return images of half the height and width, rounded up."""
         height, width = image.shape[-2:]
         image = nn.functional.pad(image, (0, width % 2, 0, height % 2), value=-torch.inf)
         return image.unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2)).amax((-3, -1))
 
 
 class Row(nn.Module):
-    """Everything of an observation in one row."""
+    """Flattening of an observation to one row."""
 
     def forward(self, observation: Tensor) -> Tensor:
-        """Rows (rows, numbers)."""
-        # Not by the number of rows, which a tracer would take for a constant.
+        """Return rows (rows, numbers)."""
+        # Independent of the number of rows, which a tracer would take for a constant.
         return observation.flatten(1) if observation.dim() > 1 else observation[:, None]
 
 
 class Body(nn.Module):
-    """The stages before a memory and the last layers: an encoder for each part, and what follows all of them."""
+    """Stages before recurrent and last layers: an encoder for each part, and the stages after all of them."""
 
     def __init__(self, names: Sequence[str], encoders: Sequence[nn.Module], then: nn.Module) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Body(nn.Module):
         self.then = then
 
     def forward(self, observation: Observation) -> Tensor:
-        """The features (rows, size)."""
+        """Return the features (rows, size)."""
         if isinstance(observation, Tensor):
             return self.then(self.encoders[0](observation))
         pairs = zip(self.names, self.encoders, strict=True)
@@ -131,13 +131,13 @@ class Body(nn.Module):
 
 
 class Ends(nn.Module):
-    """Last layers side by side, one for each group of columns; columns that are free are parameters of their own."""
+    """Parallel last layers, one for each group of columns; free columns are separate parameters."""
 
     def __init__(self, features: int, columns: Sequence[Columns], style: Style) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
         self.free = nn.ParameterList()
-        self.order: list[tuple[bool, int]] = []  # whether it is free, and its place among those
+        self.order: list[tuple[bool, int]] = []  # whether it is free, and its index among those
         for one in columns:
             if one.free is None:
                 self.order.append((False, len(self.layers)))
@@ -147,7 +147,7 @@ class Ends(nn.Module):
                 self.free.append(nn.Parameter(torch.full((one.size,), one.free)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """The output rows (..., outputs)."""
+        """Return the output rows (..., outputs)."""
         made = [
             self.free[place].expand(*features.shape[:-1], -1) if free else self.layers[place](features)
             for free, place in self.order
@@ -156,19 +156,19 @@ class Ends(nn.Module):
 
 
 class Policy(nn.Module):
-    """A network that sees only the present."""
+    """Network without recurrent layers."""
 
     def __init__(self, body: Body, ends: Ends) -> None:
         super().__init__()
         self.body, self.ends = body, ends
 
     def forward(self, observation: Observation) -> Tensor:
-        """The output rows (rows, outputs)."""
+        """Return the output rows (rows, outputs)."""
         return self.ends(self.body(observation))
 
 
 class RecurrentPolicy(nn.Module):
-    """A policy that remembers."""
+    """Network with recurrent layers."""
 
     def __init__(self, body: Body, memory: Memory, ends: Ends) -> None:
         super().__init__()
@@ -176,12 +176,12 @@ class RecurrentPolicy(nn.Module):
         self.state_size = memory.state_size
 
     def forward(self, observation: Observation, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The output rows (rows, outputs) and the next state (rows, state_size)."""
+        """Return the output rows (rows, outputs) and the next state (rows, state_size)."""
         remembered, state = self.memory(self.body(observation).unsqueeze(0), None, state)
         return self.ends(remembered[0]), state
 
     def unroll(self, observation: Observation, starts: Tensor, state: Tensor) -> Tensor:
-        """The output rows (steps, rows, outputs) of a whole sequence; where `starts`, an episode begins."""
+        """Return the output rows (steps, rows, outputs) of a whole sequence; `starts` marks where episodes begin."""
         if isinstance(observation, Tensor):
             flat: Observation = observation.flatten(0, 1)
         else:
@@ -191,26 +191,26 @@ class RecurrentPolicy(nn.Module):
 
 
 class Joined(nn.Module):
-    """The features of an observation, then dense layers that read other numbers beside them, then the columns."""
+    """Features of an observation, then dense layers that also read extra numbers, then the columns."""
 
     def __init__(self, features: nn.Module, layers: Sequence[nn.Module]) -> None:
         super().__init__()
         self.features, self.layers = features, nn.Sequential(*layers)
 
     def forward(self, observation: Observation, *more: Tensor) -> Tensor:
-        """The output rows (rows, outputs)."""
+        """Return the output rows (rows, outputs)."""
         return self.layers(torch.cat([self.features(observation), *more], dim=-1))
 
 
 class Several(nn.Module):
-    """Networks of the same kind with weights of their own, whose columns stand side by side."""
+    """Separate networks of the same kind, with concatenated columns."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
 
     def forward(self, observation: Observation, *more: Tensor) -> Tensor:
-        """The output rows (rows, outputs)."""
+        """Return the output rows (rows, outputs)."""
         return torch.cat([network(observation, *more) for network in self.networks], dim=-1)
 
 
@@ -225,10 +225,10 @@ def build_module(
     initialiser: str,
     generator: np.random.Generator,
 ) -> nn.Module:
-    """The module of a description: its stages, and then the columns of all groups.
+    """Build the module of a description: its stages, and then the columns of all groups.
 
-    With `extra` numbers beside the observation, those join in before its dense part. Groups that are not `together`
-    have networks of their own.
+    With `extra` numbers besides the observation, these are concatenated before its dense part. Groups that are not
+    `together` have separate networks.
     """
     style = Style(activation, initialiser, generator)
     if extra or not (together or len(groups) == 1):
@@ -251,7 +251,7 @@ def _joined(spec: NetworkSpec, encoding: Encoding, columns: Sequence[Columns], e
 
 
 def _body(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int]:
-    """All stages of a description but a memory, and the size of what they give."""
+    """Build all stages of a description except recurrent ones. Returns them with the size of their output."""
     spec.check(encoding.parts)
     stages = tuple(stage for stage in spec.stages if not isinstance(stage, Recurrent))
     names = [part.name for part in encoding.parts]
@@ -264,7 +264,7 @@ def _body(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, in
 
 
 def _encoder(stages: Sequence[Stage], shape: tuple[int, ...], style: Style) -> tuple[nn.Module, int]:
-    """An encoder of one part and the size of what it gives."""
+    """Build an encoder of one part. Returns it with the size of its output."""
     layers: list[nn.Module] = []
     if stages and isinstance(stages[0], Convolutional):
         layers, shape = _convolutions(stages[0], shape, style)
@@ -305,12 +305,12 @@ def _dense(stages: Sequence[Stage], features: int, style: Style) -> tuple[list[n
 
 
 def _on_tensor_cores(images: Tensor) -> bool:
-    """Whether products are of a precision that tensor cores have: they want the channels of a pixel side by side."""
+    """Return whether products use tensor cores, which are fastest with channels-last memory."""
     return images.is_cuda and (torch.is_autocast_enabled("cuda") or torch.backends.cudnn.allow_tf32)
 
 
 def _begun(layer: Layer, weights: Tensor) -> Layer:
-    """A layer that was made without memory, so as to draw no weights from torch's generator, with its first weights."""
+    """Allocate a layer from the meta device, which draws no weights from torch's generator, and set its weights."""
     layer = layer.to_empty(device="cpu")
     with torch.no_grad():
         layer.weight.copy_(weights)

@@ -1,14 +1,20 @@
-"""A torch module at work for a learner: all its parameters in one vector, all their gradients in another.
+"""Torch module for a learner: all its parameters in one vector, all their gradients in another.
 
-The contract of a module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or for Dict
-and Tuple spaces a dict of them by the names of the parts; a critic's `forward(observation, action)` the action too,
-(rows, numbers) within [-1, 1]. It gives a tensor (rows, outputs): of PPO the policy's columns and then the value, or a
-tuple of both, (rows, head.outputs) and (rows,) or (rows, 1), a policy's being the logits of all choices, then means and
-logarithms of deviations of all numbers; of DQN a column for each action, with dueling the value too; of two critics
-their values, which should share no parameters. A recurrent module has an integer `state_size`, and its
-`forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode begins.
-It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows) tells the
-steps at which episodes begin; that gives (steps, rows, outputs).
+Contract of a module, built-in or user-defined: `forward(observation)` takes a float32 tensor (rows, *shape), or for
+Dict and Tuple spaces a dict of tensors by the names of the parts. A critic's `forward(observation, action)` also takes
+the action, (rows, numbers) within [-1, 1].
+
+It returns a tensor (rows, outputs):
+
+- PPO: the policy's columns and then the value, or a tuple of both, (rows, head.outputs) and (rows,) or (rows, 1);
+  the policy's columns are the logits of all choices, then means and log standard deviations of all numbers;
+- DQN: a column for each action, with dueling the value too;
+- two critics: their values, which should share no parameters.
+
+A recurrent module has an integer `state_size`, and its `forward(observation, state)` returns (outputs, next state). A
+state is (rows, state_size), zeros where an episode begins. It may have `unroll(observation, starts, state)` for (steps,
+rows, ...) at once, which returns (steps, rows, outputs). There `starts` (steps, rows) marks the steps at which episodes
+begin.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ except ImportError as error:
 
 
 class FlatVectors:
-    """Parameters and their gradient as two vectors, or with a row for each of several agents."""
+    """Parameters and their gradient as two vectors, or as matrices with a row for each of several agents."""
 
     takes_statistics = False
 
@@ -40,17 +46,17 @@ class FlatVectors:
         self.device = device
         self.parameters = torch.zeros(shape, device=device)
         self.gradient = torch.zeros(shape, device=device)
-        self._slot: str | None = None  # the name under which a pass keeps what `backward` needs; None keeps nothing
+        self._slot: str | None = None  # name under which a pass keeps what `backward` needs; None keeps nothing
         self._reads_back = False  # whether a pass keeps what `input_gradient` needs
 
     @property
     def num_parameters(self) -> int:
-        """The parameters of one agent."""
+        """Number of parameters of one agent."""
         return self.parameters.shape[-1]
 
     @contextmanager
     def learning(self, slot: str = "") -> Iterator[None]:
-        """Within this, a pass keeps what `backward` needs; several passes may do so, each under a name of its own."""
+        """Keep what `backward` needs of passes within this context; several are kept if each has its own `slot`."""
         before, self._slot = self._slot, slot
         try:
             yield
@@ -59,7 +65,7 @@ class FlatVectors:
 
     @contextmanager
     def reading_back(self, slot: str = "") -> Iterator[None]:
-        """Within this, a pass keeps what `input_gradient` needs, too."""
+        """Keep what `input_gradient` needs of passes within this context, too."""
         before, self._reads_back = self._reads_back, True
         try:
             with self.learning(slot):
@@ -72,29 +78,29 @@ class FlatVectors:
         self.gradient.zero_()
 
     def parameters_from(self, values: NDArray[np.float32]) -> None:
-        """Take the parameters from the host."""
+        """Set the parameters from a host array."""
         if values.shape != tuple(self.parameters.shape) or values.dtype != np.float32:
             wanted = tuple(self.parameters.shape)
             raise ValueError(f"parameters must be float32 {wanted}, got {values.dtype} {values.shape}")
         self.parameters.copy_(torch.from_numpy(np.array(values)))
 
     def to_host(self) -> NDArray[np.float32]:
-        """A copy of the parameters on the host."""
+        """Return a copy of the parameters on the host."""
         return self.parameters.detach().cpu().numpy().copy()
 
 
 class TorchNetwork(FlatVectors):
-    """A module whose parameters and gradients are views of two vectors; frozen ones are kept as buffers."""
+    """Module whose parameters and gradients are views of two vectors; frozen parameters are kept as buffers."""
 
     def __init__(
         self,
         module: nn.Module,
         encoding: Encoding,
-        columns: tuple[int, ...],  # of its outputs, in groups that it may give one by one
+        columns: tuple[int, ...],  # of its outputs, in groups that it may return separately
         device: str | torch.device = "cpu",
         autocast: torch.dtype | None = None,
         *,
-        extra: int = 0,  # numbers that it reads beside the observation
+        extra: int = 0,  # number of inputs besides the observation
     ) -> None:
         if autocast not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"autocast must be None, torch.bfloat16 or torch.float16, got {autocast}")
@@ -111,7 +117,7 @@ class TorchNetwork(FlatVectors):
         self._compiled: dict[str, Any] | None = None
         self._kept: dict[str, Tensor] = {}  # the outputs of passes under learning()
         self._read: dict[str, Tensor] = {}  # the inputs of passes under reading_back()
-        # Statistics of batches are taken where gradients are; whoever acts, and targets, use those taken so far.
+        # Batch statistics update only where gradients are computed; acting and target networks use the current ones.
         self._norms = {
             name: one for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.training
         }
@@ -120,7 +126,7 @@ class TorchNetwork(FlatVectors):
         self._adopt()
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next state of a recurrent module."""
+        """Return the outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next recurrent state."""
         if self._reads_back and self._slot is not None:
             self._read[self._slot] = inputs = inputs.detach().requires_grad_()
         with torch.set_grad_enabled(self._slot is not None), self._precision(), self._statistics():
@@ -128,7 +134,7 @@ class TorchNetwork(FlatVectors):
         return self._keep(outputs), None if next_state is None else next_state.detach()
 
     def unroll(self, inputs: Tensor, starts: Tensor, state: Tensor | None = None) -> Tensor:
-        """The outputs (steps, rows, outputs) for inputs (steps, rows, inputs), from the state before the first step.
+        """Return the outputs (steps, rows, outputs) for inputs (steps, rows, inputs), from the initial `state`.
 
         Where `starts` (steps, rows) is true an episode begins, and the state is zero before that step.
         """
@@ -150,22 +156,22 @@ class TorchNetwork(FlatVectors):
             raise RuntimeError("backward needs a pass before it, made within `with network.learning():`")
         if not accumulate:
             self.clear()
-        # Each parameter has a gradient already, so that autograd adds to it in place and rebinds nothing.
+        # Each parameter already has a gradient, so that autograd adds to it in place and rebinds nothing.
         self._kept.pop(slot).backward(output_gradient)
 
     def input_gradient(self, output_gradient: Tensor, slot: str = "") -> Tensor:
-        """The gradient of the inputs alone, for the last pass made under `reading_back(slot)`."""
+        """Return the gradient of the inputs alone, for the last pass made under `reading_back(slot)`."""
         if slot not in self._kept or slot not in self._read:
             raise RuntimeError("input_gradient needs a pass before it, made within `with network.reading_back():`")
         return torch.autograd.grad(self._kept.pop(slot), self._read.pop(slot), output_gradient)[0]
 
     @property
     def depends_on_parameters(self) -> bool:
-        """Whether autograd knows of a way from the outputs of the last pass under `learning()` to a parameter."""
+        """True if the outputs of the last pass under `learning()` depend on a parameter, according to autograd."""
         return "" in self._kept and self._kept[""].requires_grad
 
     def compile(self, **options: Any) -> None:
-        """Let torch.compile have the module's calls; the options are its own."""
+        """Compile the module's calls by torch.compile, with its options."""
         self._compiled = options
         self._call = torch.compile(self.module, **options)
         if hasattr(self.module, "unroll"):
@@ -173,11 +179,11 @@ class TorchNetwork(FlatVectors):
             self._unroll = torch.compile(unroll, **options)
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """What a module keeps beside its parameters, and parameters that are frozen; copies on the host."""
+        """Return the module's buffers and frozen parameters; copies on the host."""
         return {name: buffer.detach().cpu().numpy().copy() for name, buffer in self._kept_apart().items()}
 
     def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
-        """Take buffers as `buffers` gave them."""
+        """Load buffers from the result of `buffers`."""
         own = self._kept_apart()
         if buffers.keys() != own.keys():
             raise ValueError(f"the module's buffers are {sorted(own)}, got {sorted(buffers)}")
@@ -188,18 +194,18 @@ class TorchNetwork(FlatVectors):
 
     @property
     def takes_statistics(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether learning changes buffers: those of batch norms."""
+        """True if learning changes buffers: the statistics of batch norms."""
         return bool(self._norms)
 
     def buffers_from(self, other: TorchNetwork) -> None:
-        """Take the buffers of a network of the same module, on the device."""
+        """Copy the buffers of another network of the same module, on the device."""
         theirs = other._kept_apart()
         for name, buffer in self._kept_apart().items():
             buffer.detach().copy_(theirs[name])
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Within this, learning takes no statistics of batches."""
+        """Suspend the updates of batch statistics within this context."""
         norms, self._norms = self._norms, {}
         try:
             yield
@@ -207,18 +213,18 @@ class TorchNetwork(FlatVectors):
             self._norms = norms
 
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of what lies in the vector, in order."""
+        """Return names and shapes of the arrays in the vector, in order."""
         return [(name, tuple(one.shape)) for name, one in self._trained.items()]
 
     def copied_module(self) -> nn.Module:
-        """An independent copy of the module, as it was given."""
+        """Return an independent copy of the module, in its original state of training."""
         module = copy.deepcopy(self.module)
         for name in self._norms:
             module.get_submodule(name).train()
         return module
 
     def twin(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
         twin = type(self)(
             self.copied_module(), self.encoding, self.columns, self.device, self.autocast, extra=self.extra
         )
@@ -227,7 +233,7 @@ class TorchNetwork(FlatVectors):
         return twin
 
     def _adopt(self) -> None:
-        """Move the parameters into the vector, and let each be a view of it, as its gradient is of the other."""
+        """Move the parameters and gradients into the vectors, and make them views of these."""
         start = 0
         for one in self._trained.values():
             place = slice(start, start + one.numel())
@@ -280,7 +286,7 @@ class TorchNetwork(FlatVectors):
         return torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     def _statistics(self) -> AbstractContextManager[None]:
-        """Within a pass for gradients of the parameters, batch norms take the statistics of this batch."""
+        """Return a context in which batch norms update their statistics, if parameters get gradients."""
         learns = self._slot is not None and not self._reads_back
         return self._taking_statistics() if learns and self._norms else nullcontext()
 
@@ -306,7 +312,7 @@ class TorchNetwork(FlatVectors):
 
 
 def join_outputs(result: Any, leading: tuple[int, ...], columns: tuple[int, ...], name: str) -> Tensor:
-    """What a module gave, as rows (*leading, outputs) in single precision: one tensor, or one for each group."""
+    """Return a module's result as rows (*leading, outputs) in single precision: one tensor, or one for each group."""
     outputs = sum(columns)
     if isinstance(result, Tensor) and result.shape == (*leading, outputs):
         return result.float()

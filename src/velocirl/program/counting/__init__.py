@@ -1,1 +1,1 @@
-"""Statistics of training: time by phases, episodes, and what environments report."""
+"""Training statistics: time per phase, episodes, and values reported by environments."""

@@ -1,6 +1,6 @@
-"""What learners count of the time that they take: the places of counters, and the names under which they are told.
+"""Time spent per phase: the counters' indices, and the names under which they are reported.
 
-Steps and updates may take microseconds, so only one in so many is timed (see `counters`).
+Steps and updates may take microseconds, so only one in N is timed (see `engine.compiler.counters`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import NamedTuple
 from velocirl.engine.compiler.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, Count
 
 ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 13, SECOND_KIND, 13
-STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
+STEPPING, LEARNING = PLACES, PLACES + 1  # total time of each
 POLICY, ENVIRONMENT, BUFFER, LAST_VALUES = range(PLACES + 2, PLACES + 6)
 GATHER, FORWARD, LOSS, BACKWARD, OPTIMISER = range(PLACES + 6, PLACES + 11)
 WAITING, SAMPLE, ESTIMATE, SHUFFLE = range(PLACES + 11, PLACES + 15)
 
 
 class Places(NamedTuple):
-    """Counter positions of phases and turns, by name."""
+    """Counter indices of phases and turns, by name."""
 
     phases: Mapping[str, int]
-    turns: Mapping[str, tuple[int, int]]  # the kind of turn, and how many there are for each that is timed
+    turns: Mapping[str, tuple[int, int]]  # the kind of turn, and the number of turns per timed one
 
 
 PLACES_OF_TIME = Places(
@@ -49,7 +49,7 @@ UPDATE_COUNTS = (
     Count("gather", GATHER, UPDATE),
     Count("gather", SHUFFLE, ALWAYS),
     Count("forward", FORWARD, UPDATE),
-    Count("forward", ESTIMATE, ALWAYS),  # anew in each epoch, where an estimator follows the policy
+    Count("forward", ESTIMATE, ALWAYS),  # again in each epoch, if an estimator depends on the policy
     Count("loss", LOSS, UPDATE),
     Count("backward", BACKWARD, UPDATE),
     Count("optimiser", OPTIMISER, UPDATE),
@@ -58,12 +58,12 @@ UPDATE_COUNTS = (
 
 
 def add(phases: MutableMapping[str, float], path: str, seconds: float) -> None:
-    """Count seconds of a phase."""
+    """Add seconds to a phase."""
     phases[path] = phases.get(path, 0.0) + seconds
 
 
 def add_parts(phases: MutableMapping[str, float], parent: str, seconds: float, parts: Mapping[str, float]) -> None:
-    """Count seconds of the parts of a phase that took `seconds`, which they may not exceed together."""
+    """Add seconds to the parts of a phase that took `seconds`; parts whose sum exceeds it are scaled down."""
     together = sum(parts.values())
     scale = max(seconds, 0.0) / together if together > max(seconds, 0.0) else 1.0
     for name, spent in parts.items():

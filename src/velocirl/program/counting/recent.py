@@ -1,4 +1,4 @@
-"""The last episodes of training: what they returned, how long they were, what was reported of them."""
+"""Recent training episodes: their returns, lengths and reported values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-
 
 
 class RecentEpisodes:
-    """The last hundred episodes, and how often constraints were violated in all steps of training."""
+    """The last 100 episodes, and the number of constraint violations in all training steps."""
 
     def __init__(self, report: tuple[str, ...], constraints: tuple[str, ...], *, native: bool) -> None:
-        """Of the fields that an environment reports and of its constraints; those of ours tell costs at every step."""
+        """Set the reported fields and the constraints; `native` environments report costs at every step."""
         self._report, self._costs, self._native = report, cost_names(constraints), native
         self.returns: deque[float] = deque(maxlen=RECENT)
         self.lengths: deque[int] = deque(maxlen=RECENT)
@@ -33,16 +33,16 @@ class RecentEpisodes:
         reported: Mapping[str, Sequence[float]],
         violations: int = 0,
     ) -> None:
-        """Take in episodes that ended, the oldest first."""
+        """Add finished episodes, the oldest first."""
         self.returns.extend(returns)
         self.lengths.extend(lengths)
         self.violations += violations
         for name, values in reported.items():
-            unknown = name in self._costs and not self._native  # of episodes whose infos tell of no cost
+            unknown = name in self._costs and not self._native  # NaN for episodes whose infos have no cost
             self.reported[name].extend([value for value in values if not np.isnan(value)] if unknown else values)
 
     def metrics(self) -> dict[str, float | int | None]:
-        """Means over these episodes; None where nothing is known."""
+        """Return means over these episodes; None for unknown values."""
         means = {"rollout/ep_rew_mean": self.returns, "rollout/ep_len_mean": self.lengths}
         tells_costs = self._native or self.violations > 0 or bool(self.reported.get("cost"))
         costs = self._costs if tells_costs else ()
@@ -51,7 +51,7 @@ class RecentEpisodes:
         return {**row, "rollout/violations": self.violations} if costs else row
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a saved agent has of them."""
+        """Return the arrays for a saved agent."""
         return {
             "recent.returns": np.array(self.returns, np.float64),
             "recent.lengths": np.array(self.lengths, np.int64),
@@ -60,7 +60,7 @@ class RecentEpisodes:
         }
 
     def specs(self) -> Specs:
-        """What these arrays must be."""
+        """Return the specs of these arrays."""
         reported = ArraySpec(np.float64, (None,), finite=False, optional=True)
         return {
             "recent.returns": ArraySpec(np.float64, (None,)),
@@ -70,7 +70,7 @@ class RecentEpisodes:
         }
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from such arrays."""
+        """Restore saved arrays."""
         reported = {name: arrays.get(f"reported.{name}", np.zeros(0)).tolist() for name in self.reported}
         violations = int(arrays.get("recent.violations", np.zeros(1))[0])
         self.take(arrays["recent.returns"].tolist(), arrays["recent.lengths"].tolist(), reported, violations)

@@ -1,7 +1,6 @@
-"""What is told of steps and episodes beside returns and lengths: fields of a state, and costs of constraints.
+"""Values reported of steps and episodes besides returns and lengths: state fields and constraint costs.
 
-Functions that record a step report too where there is something to report; where there is nothing, they are what they
-are without this.
+The functions that record a step are extended only if there is something to report; otherwise they stay unchanged.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from velocirl.program.rows.recording import STEP, keep_costs, remember, settle
 
 
 class Reported(NamedTuple):
-    """What there is to tell."""
+    """Kinds of values to report."""
 
-    fields: tuple[str, ...] = ()  # of the state in which an episode ended
-    constraints: int = 0  # whose costs of an episode are told, and whose violations are counted in each step
-    costs: bool = False  # whether rows have those of their steps
+    fields: tuple[str, ...] = ()  # of an episode's last state
+    constraints: int = 0  # number of constraints: episode costs are reported, and violations counted in each step
+    costs: bool = False  # whether rows store the costs of their steps
 
 
 class Endings(NamedTuple):
-    """The states in which episodes ended, and what is kept of them."""
+    """Final states of episodes, and the values kept of them."""
 
-    state: Any  # (copies,) records, of the episode that ended last
-    values: Any  # (rows, agents, steps, copies of each): fields, sum of costs, each cost; violations of each step
+    state: Any  # (environments,) records, of the episode that ended last
+    values: Any  # (rows, agents, steps, environments of each): fields, sum of costs, each cost; violations of each step
 
 
 Recording = tuple[Callable[..., Any], tuple[Any, ...]]  # a function of an index, and its last arguments
 
 
 def keeping(fields: Sequence[str]) -> Callable[..., Any]:
-    """`keep(endings, i, s, t, n)`: write the fields of copy i's last state where they belong."""
+    """Return `keep(endings, i, s, t, n)`: it stores the fields of environment i's last state."""
     keep = keep_nothing
     for place, name in enumerate(fields):
         keep = _keeping_one(keep, place, name)
@@ -43,7 +42,7 @@ def keeping(fields: Sequence[str]) -> Callable[..., Any]:
 
 
 def keep_nothing(endings, i, s, t, n):
-    """Of an environment that reports nothing."""
+    """Do nothing: the environment reports no fields."""
 
 
 def _keeping_one(others: Callable[..., Any], place: int, name: str) -> Callable[..., Any]:
@@ -55,7 +54,7 @@ def _keeping_one(others: Callable[..., Any], place: int, name: str) -> Callable[
 
 
 def reporting(reported: Reported) -> Callable[..., Any]:
-    """`report(told, endings, i, t)`: what is kept of copy i after step t, and where its episode ended with it."""
+    """Return `report(told, endings, i, t)`: it stores environment i's values of step t, and of a finished episode."""
     keep, first, constraints = keeping(reported.fields), len(reported.fields), reported.constraints
 
     def report_end(told, endings, i, t):
@@ -82,7 +81,10 @@ def reporting(reported: Reported) -> Callable[..., Any]:
 
 
 def settling(reported: Reported, endings: Endings) -> Recording:
-    """What records a step of a rollout, see `recording.settle`."""
+    """Return the function that records a step of a rollout, with its last arguments.
+
+    See `program.rows.recording.settle`.
+    """
     record = settle_with_costs if reported.costs else settle
     if not reported.fields and not reported.constraints:
         return record, ()
@@ -96,7 +98,7 @@ def settling(reported: Reported, endings: Endings) -> Recording:
 
 
 def settle_with_costs(i, r, t, told, rollout, log):
-    """The same with what the step cost."""
+    """Record the result of environment i's step, including its costs."""
     settle(i, r, t, told, rollout, log)
     keep_costs(rollout.rows[i, t], told, i)
 
@@ -104,7 +106,10 @@ def settle_with_costs(i, r, t, told, rollout, log):
 def remembering(
     reported: Reported, endings: Endings, remember: Callable[..., Any] = remember, sums: Any = None
 ) -> Recording:
-    """What records a step into a memory, see `recording.remember`; episodes are added to `sums` (copies, ...)."""
+    """Return the function that records a step in a replay buffer, with its last arguments.
+
+    See `program.rows.recording.remember`; finished episodes are added to `sums` (environments, ...).
+    """
 
     def remember_with_costs(i, r, t, sight, told, ring, log):
         remember(i, r, t, sight, told, ring, log)
@@ -129,5 +134,5 @@ def remembering(
 
 
 def _complete(endings: Endings) -> Endings:
-    """The same with an array in the place of states that nobody sees; nothing is read from it."""
+    """Return `endings` with an array in place of missing states; nothing is read from it."""
     return endings._replace(state=endings.values) if endings.state is None else endings

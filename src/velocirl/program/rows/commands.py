@@ -1,8 +1,8 @@
-"""From what a policy drew to what an environment gets: bounds are the environment's, log-probabilities the policy's.
+"""Conversion of policy actions to environment actions: bounds are the environment's, log-probabilities the policy's.
 
-A policy over a bounded Box acts in [-1, 1]: its numbers are clipped to that and stretched to the bounds, so that a
-valve from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound they pass unchanged, or where
-one is so huge that it is no scale.
+A policy over a bounded Box acts in [-1, 1]. Its numbers are clipped to this range and scaled to the bounds, so that a
+valve from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound, or one too huge to serve as
+a scale, numbers pass unchanged.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ LOW, HIGH, CENTRE, REACH = range(4)  # the rows of `bounds`
 
 
 def choose(action, row, starts):
-    """Choices count from 0 for a policy, and from where the space says for the environment."""
+    """Shift a policy's choices, which count from 0, to the first value of the space."""
     for k in range(len(starts)):
         action[k] = row.action[k] + starts[k]
 
 
 def stretch(action, row, bounds):
-    """Numbers within [-1, 1] stretched to the bounds."""
+    """Clip numbers to [-1, 1] and scale them to the bounds."""
     for k in range(len(action)):
         held = min(max(row.action[k], bounds[LOW, k]), bounds[HIGH, k])
         action[k] = bounds[CENTRE, k] + bounds[REACH, k] * held
 
 
 def command_for(space: Space[Any]) -> tuple[Callable[..., Any], NDArray[Any]]:
-    """`command(action, row, table)` for an action space, and its table (1, ...)."""
+    """Return `command(action, row, table)` for an action space, and its table (1, ...)."""
     if has_parts(space):
         return _command_of_parts(parts_of(space))
     if not isinstance(space, Box):
@@ -44,7 +44,7 @@ def command_for(space: Space[Any]) -> tuple[Callable[..., Any], NDArray[Any]]:
 
 
 def bounds_of(space: Box) -> NDArray[np.float32]:
-    """The bounds of the numbers of a Box, (4, numbers)."""
+    """Return the bounds of the numbers of a Box, shape (4, numbers)."""
     low, high = (bound.astype(np.float64).reshape(-1) for bound in (space.low, space.high))
     bounded = are_scale(low, high)
     with np.errstate(invalid="ignore"):
@@ -53,19 +53,19 @@ def bounds_of(space: Box) -> NDArray[np.float32]:
     table = np.array(rows, np.float32)
     centre, reach = table[CENTRE], table[REACH]
     while (beyond := bounded & (reach > 0) & ((centre + reach > high) | (centre - reach < low))).any():
-        reach[beyond] = np.nextafter(reach[beyond], np.float32(0))  # rounded, the ends lay outside of the space
+        reach[beyond] = np.nextafter(reach[beyond], np.float32(0))  # rounding may put the ends outside of the space
     return table
 
 
 def unstretch(space: Box, actions: NDArray[Any]) -> NDArray[np.float32]:
-    """The numbers (rows, numbers) that `stretch` makes these actions of; where it cannot change one, 0."""
+    """Return the numbers (rows, numbers) that `stretch` maps to these actions; 0 where low and high are equal."""
     bounds = bounds_of(space)
     reach = np.where(bounds[REACH] > 0, bounds[REACH], np.float32(1))
     return ((actions.reshape(len(actions), -1) - bounds[CENTRE]) / reach).astype(np.float32)
 
 
 def action_rows(space: Space[Any], actions: NDArray[Any]) -> NDArray[Any]:
-    """Actions of a space as rows that a policy writes: numbers within [-1, 1], choices from 0 on."""
+    """Return actions of a space as a policy writes them: numbers within [-1, 1], choices from 0 on."""
     rows = actions.reshape(len(actions), -1)
     if not isinstance(space, Box):
         return rows - np.asarray(getattr(space, "start", 0)).reshape(-1)
@@ -74,7 +74,7 @@ def action_rows(space: Space[Any], actions: NDArray[Any]) -> NDArray[Any]:
 
 
 def _command_of_parts(parts: list[Part]) -> tuple[Callable[..., Any], NDArray[Any]]:
-    """The same for a record of parts; in the row of a policy all choices come first, then all numbers."""
+    """Return command and table for a composite action; a policy's row has all choices first, then all numbers."""
     choices = sum(len(part.counts) for part in parts)
     boxes = [bounds_of(part.space) for part in parts if isinstance(part.space, Box)]
     commands, option, number = [], 0, 0

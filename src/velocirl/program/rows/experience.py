@@ -1,4 +1,4 @@
-"""Where experience comes from, as arrays with a row for each copy: a fleet of ours, or environments of Gymnasium's."""
+"""Sources of experience, as arrays with a row for each environment: a fleet, or Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from velocirl.program.rows.recording import Outcome
 
 
 class Experience(NamedTuple):
-    """What copies see, may do, do, and what comes of it; arrays of the device where they step."""
+    """Observations, action masks, actions and results of environments; arrays of the device on which they step."""
 
-    observation: Any  # (copies, raw) now, after an automatic reset
-    final: Any  # (copies, raw) the last of the episode, where one ended in this step
-    mask: Any  # (copies, choices) what is legal now
-    final_mask: Any  # (copies, choices) what was in the last state of an episode that was truncated; zeros if unknown
-    action: Any  # (copies, numbers) what to do next; of several parts (copies,) record
+    observation: Any  # (environments, raw) now, after an automatic reset
+    final: Any  # (environments, raw) the episode's last, if it ended in this step
+    mask: Any  # (environments, choices) current action mask
+    final_mask: Any  # (environments, choices) mask in the last state of a truncated episode; zeros if unknown
+    action: Any  # (environments, numbers) next action; a composite one is an (environments,) record
     told: Outcome
-    final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
+    final_state: Any = None  # (environments,) records: last state of the episode that ended last, if available
 
 
 def of_fleet(copies: Copies) -> Experience:
-    """The experience of a fleet, in its own memory."""
+    """Return the experience of a fleet, as views of its own memory."""
     count = len(copies.elapsed)
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(

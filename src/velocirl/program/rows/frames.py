@@ -1,8 +1,8 @@
-"""What is recorded and read of observations that are stored frame by frame; see `buffers.frames`.
+"""Recording and reading of observations stored frame by frame; see `buffers.frames`.
 
-As in `recording`, functions are for one index, written once for every device. Where pixels are moved, an index `n` is
-that of a strip of `strip` pixels, among those of all frames of all copies or rows: on a CPU a whole frame, and single
-pixels on a GPU, so that it shares them out.
+As in `program.rows.recording`, functions are for one index, written once for every device. Where pixels are moved, an
+index `n` is the number of a strip of `strip` pixels, among the strips of all frames of all environments or rows. A
+strip is a whole frame on a CPU, and a single pixel on a GPU, where threads share the pixels of a frame.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from velocirl.buffers.sum_tree import CHILDREN, sum_up
 from velocirl.program.pace import group_of
 from velocirl.program.rows.recording import complete, note_cut
 
-NONE = -1  # a row or a place of nothing
-SHARE = 8  # where Python steps, there is room for the last frames of episodes of at least so many steps
+NONE = -1  # no row or slot
+SHARE = 8  # environments in Python: room for final frames of episodes of at least SHARE steps
 
 
 def room_of(frames: Frames, source: Any, config: Any) -> Room:
-    """The sizes of a memory of frames.
+    """Return the sizes of a frame replay buffer.
 
-    A compiled environment cuts no episode off before its limit, so that none is ever lost of those that are remembered.
+    A compiled environment truncates no episode before its step limit, so no final frame of a stored record is lost.
     """
     copies, native = group_of(config), source.native
     groups = max(config.buffer_size // config.num_envs, 1) * config.num_envs // copies
@@ -37,34 +37,34 @@ def room_of(frames: Frames, source: Any, config: Any) -> Room:
 
 
 class Shown(NamedTuple):
-    """What copies see, and what the network that acts reads of it."""
+    """Current observations, and the acting network's inputs."""
 
-    observation: Any  # (copies, inputs) uint8: stacks, now, after an automatic reset
-    final: Any  # (copies, inputs) uint8, the last of the episode, where one ended in this step
+    observation: Any  # (environments, inputs) uint8: stacks, now, after an automatic reset
+    final: Any  # (environments, inputs) uint8, the episode's last, if it ended in this step
     table: Any  # (1,) see `networks.encoding`
-    inputs: Any  # (copies, inputs)
+    inputs: Any  # (environments, inputs)
 
 
 class Stacks(NamedTuple):
-    """Observations that are put together from frames, as networks read them: one for each row of a batch."""
+    """Stacked observations, one per row of a batch, assembled from frames as network inputs."""
 
     frames: Any  # (frames, size) uint8
-    newest: Any  # (rows,) int64 the place of each row's newest frame,
-    before: Any  # (rows,) int64 that of the one before it,
-    age: Any  # (rows,) int64 and how many of the stack there are before it
+    newest: Any  # (rows,) int64 index of each row's newest frame
+    before: Any  # (rows,) int64 index of the frame before it
+    age: Any  # (rows,) int64 number of the stack's frames before the newest
     table: Any  # (1,) see `networks.encoding`
     stack: int
-    copies: int  # places from one frame to the next of the same copy
-    around: int  # the frames of a ring, where places go around
+    copies: int  # index distance between an environment's consecutive frames
+    around: int  # length of the ring; indices wrap around
 
 
 def strips_of(size: int, strip: int) -> int:
-    """How many strips a frame of so many pixels has."""
+    """Return the number of strips in a frame of `size` pixels."""
     return -(-size // strip)
 
 
 def strip_at(n, size, strip):
-    """The frame to which a strip belongs, its first pixel, and the one after its last."""
+    """Return the number of a strip's frame, the strip's first pixel, and one past its last pixel."""
     strips = (size + strip - 1) // strip
     frame = n // strips
     begin = (n - frame * strips) * strip
@@ -72,7 +72,7 @@ def strip_at(n, size, strip):
 
 
 def load_strip(n, r, t, stacks, into, start, per, strip):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Write a strip of the observations of all rows to where a network reads it, `per` times for each row."""
+    """Write a strip of all rows' observations to the network's inputs, `per` times for each row."""
     size = stacks.frames.shape[1]
     number, begin, stop = strip_at(n, size, strip)
     q = number // stacks.stack
@@ -86,14 +86,14 @@ def load_strip(n, r, t, stacks, into, start, per, strip):  # noqa: ARG001 - ever
 
 
 def show(shown, i, at, begin, stop):
-    """Let the network read what copy i sees, of the frame that begins at a place."""
+    """Write a strip of environment i's observation to the network's inputs; its frame begins at index `at`."""
     seen, read, factor = shown.observation[i], shown.inputs[i], shown.table[0].factor
     for p in range(at + begin, at + stop):
         read[p] = np.float32(seen[p]) * factor
 
 
 def keep(seen, at, frame, begin, stop):
-    """Keep a strip of the frame that begins at a place of what is seen."""
+    """Store a strip of an observation; its frame begins at index `at`."""
     for p in range(begin, stop):
         frame[p] = seen[at + p]
 
@@ -102,16 +102,16 @@ def keep(seen, at, frame, begin, stop):
 
 
 class Film(NamedTuple):
-    """The frames of a rollout: those before its first step, of each step, and of episodes that were cut off."""
+    """Frames of a rollout: before its first step, of each step, and at the end of truncated episodes."""
 
-    frames: Any  # (frames, size) uint8: (stack + horizon, copies) of them, and behind those (copies, cuts)
+    frames: Any  # (frames, size) uint8: (stack + horizon, environments), then (environments, cuts)
     stack: int
     copies: int
-    cuts_from: int  # the first place behind those of the steps
+    cuts_from: int  # index of the first frame after those of the steps
 
 
 def see_first(n, r, t, shown, film, strip):  # noqa: ARG001
-    """What a copy sees before the first step, with the frames before: as a new episode, which nothing came before."""
+    """Show the stack before the first step to the network, and store all its frames: no earlier ones exist."""
     size = film.frames.shape[1]
     number, begin, stop = strip_at(n, size, strip)
     i = number // film.stack
@@ -121,7 +121,7 @@ def see_first(n, r, t, shown, film, strip):  # noqa: ARG001
 
 
 def see_next_frame(n, r, t, shown, rollout, cuts, film, strip):  # noqa: ARG001
-    """What a copy sees after step t: its newest frame, and the last of an episode that was cut off."""
+    """Show the observation after step t to the network; store its newest frame, and a truncated episode's last one."""
     size = film.frames.shape[1]
     number, begin, stop = strip_at(n, size, strip)
     i = number // film.stack
@@ -136,31 +136,31 @@ def see_next_frame(n, r, t, shown, rollout, cuts, film, strip):  # noqa: ARG001
 
 
 def begin_age(i, r, t, rollout, film):  # noqa: ARG001
-    """Before the first step all frames are there."""
+    """Set the age before the first step: the whole stack is stored."""
     rollout.rows[i, 0].age = film.stack - 1
 
 
 def grow_older(i, r, t, rollout, film):  # noqa: ARG001
-    """How many frames of the episode lie before that of the next step."""
+    """Update the number of stored frames of the episode that precede the next step's frame."""
     row = rollout.rows[i, t]
     rollout.rows[i, t + 1].age = 0 if row.ended != GOES_ON else min(row.age + 1, film.stack - 1)
 
 
 def cut_film(i, r, t, final_mask, rollout, cuts):  # noqa: ARG001
-    """An episode was cut off; its last frame follows."""
+    """Note a truncated episode; `see_next_frame` stores its last frame."""
     if rollout.rows[i, t].ended == TRUNCATED:
         note_cut(i, t, final_mask, rollout, cuts)
 
 
 def find_sample(i, r, t, index, rows, stacks):  # noqa: ARG001
-    """Where the frames of a minibatch's row lie: step by step, behind those before the rollout."""
+    """Find the frames of a minibatch row: stored step by step, after the frames from before the rollout."""
     stacks.newest[i] = index[i] + (stacks.stack - 1) * stacks.copies
     stacks.before[i] = stacks.newest[i] - stacks.copies
     stacks.age[i] = rows[index[i]].age
 
 
 def find_cut(p, r, t, rollout, cuts, film, stacks):  # noqa: ARG001
-    """The same of the last observation of an episode that was cut off; of what was not, any."""
+    """Find the frames of a truncated episode's last observation; unused slots get any frames."""
     most = cuts.time.shape[1]
     i = p // most
     time = np.int64(cuts.time[i, p - i * most])
@@ -169,38 +169,41 @@ def find_cut(p, r, t, rollout, cuts, film, stacks):  # noqa: ARG001
     stacks.age[p] = min(rollout.rows[i, time].age + 1, film.stack - 1)
 
 
-# Memories -------------------------------------------------------------------------------------------------------------
+# Replay buffers -------------------------------------------------------------------------------------------------------
 
 
 class Steps(NamedTuple):
-    """A memory whose frames lie elsewhere, as a step writes to it."""
+    """Replay buffer with separately stored frames, as a step writes to it."""
 
     rows: Any  # (capacity,) narrow records
-    counts: Any  # (3,) of which PLACE is where the group of this step begins
-    noise: Any  # (copies, action size) what exploration keeps from step to step
-    mask: Any  # (copies, choices) what is legal now
-    clock: Any  # int64, of which STEP counts
+    counts: Any  # (3,); entry PLACE is the index of the first record of this step
+    noise: Any  # (environments, action size) exploration noise state
+    mask: Any  # (environments, choices) current action mask
+    clock: Any  # int64 counts; only entry STEP is read
 
 
 class Store(NamedTuple):
-    """The frames of a memory, and where those of a step go."""
+    """Frames of a replay buffer, and the indices to which a step's frames go."""
 
     frames: Any  # (frames, size) uint8
-    age: Any  # (copies,) int32 how many frames of the episode lie before the one that is seen now
-    into: Any  # (copies,) int64 the place of the frame that is seen after the step
-    ending: Any  # (copies,) int64 that of the last frame of an episode that was cut off, or NONE
-    cuts: Any  # (copies,) int64 how many there were of those
-    owners: Any  # (copies, finals) int64 the places of the records that they belong to, or NONE
-    lost: Any  # (copies,) int64 the place of a record that has just lost its own, or NONE
+    age: Any  # (environments,) int32 frames of the episode before the current one
+    into: Any  # (environments,) int64 index of the frame seen after the step
+    ending: Any  # (environments,) int64 index of a truncated episode's last frame, or NONE
+    cuts: Any  # (environments,) int64 number of truncated episodes
+    owners: Any  # (environments, finals) int64 index of the record that owns each final frame, or NONE
+    lost: Any  # (environments,) int64 index of a record that just lost its final frame, or NONE
 
 
 def remember_frame(i, r, t, sight, told, ring, log):  # noqa: ARG001 - as every function of an index
-    """Complete the record of a copy's step; its frame is there already."""
+    """Complete the record of environment i's step; its frame is already stored."""
     complete(i, t, sight, told, ring, log)
 
 
 def see_now(n, r, t, shown, ring, store, room, strip):  # noqa: ARG001
-    """What a copy sees before the first step of an iteration; where nothing is remembered, with the frames before."""
+    """Show the observation before an iteration's first step to the network, and store its newest frame.
+
+    If the buffer is empty, store the earlier frames of the stack, too.
+    """
     number, begin, stop = strip_at(n, room.size, strip)
     i = number // room.stack
     k = number - i * room.stack
@@ -211,9 +214,9 @@ def see_now(n, r, t, shown, ring, store, room, strip):  # noqa: ARG001
 
 
 def place_frames(i, r, t, ring, store, room):  # noqa: ARG001
-    """Find where the frames go that a copy sees after its step, once that is recorded.
+    """Choose the slots of the frames that environment i shows after its step, once the step is recorded.
 
-    Frames of episodes that were cut off take the places of the oldest ones. A record that still needs one is lost then.
+    Final frames of truncated episodes replace the oldest ones. A record that still needs a replaced frame is then lost.
     """
     place = ring.counts[PLACE] + i
     row = ring.rows[place]
@@ -238,7 +241,7 @@ def place_frames(i, r, t, ring, store, room):  # noqa: ARG001
 
 
 def see_ahead(n, r, t, shown, store, room, strip):  # noqa: ARG001
-    """What a copy sees after a step: its newest frame, and the last of an episode that was cut off."""
+    """Show the observation after a step to the network; store its newest frame, and a truncated episode's last one."""
     number, begin, stop = strip_at(n, room.size, strip)
     i = number // room.stack
     k = number - i * room.stack
@@ -251,14 +254,14 @@ def see_ahead(n, r, t, shown, store, room, strip):  # noqa: ARG001
 
 
 def drop(i, r, t, ring, store):  # noqa: ARG001
-    """A record that was lost is not drawn any more."""
+    """Set the priority of a lost record to 0, so that it is no longer sampled."""
     leaf = store.lost[i]
     if leaf != NONE:
         ring.tree[leaf // CHILDREN, leaf % CHILDREN] = 0.0
 
 
 def sum_dropped(i, r, level, ring, store):  # noqa: ARG001
-    """Sum the node above such a record anew; those that share one write the same number."""
+    """Recompute the sum-tree node above a lost record; records that share a node write the same number."""
     node = store.lost[i]
     if node != NONE:
         for _ in range(level):
@@ -267,7 +270,7 @@ def sum_dropped(i, r, level, ring, store):  # noqa: ARG001
 
 
 def find_drawn(b, r, t, ring, drawn, now, after, room):  # noqa: ARG001
-    """Where the frames of a record that was drawn lie, and those of the observation after its n steps."""
+    """Find the frames of a sampled record, and of the observation after its n steps."""
     place, last = drawn.places[b], drawn.lasts[b]
     copy = place % room.copies
     step = step_at(ring.counts, room, place)

@@ -1,6 +1,6 @@
 """Row functions of rollouts and of steps into a replay buffer, with their arguments, by the names of operations.
 
-Backends bind them: to units of compiled code, to launches over whole batches.
+Backends bind them to units of compiled code, or to launches over whole batches.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from velocirl.program.update import Call
 
 
 class RowFunction(NamedTuple):
-    """A function that is called for each row, and what it is called with."""
+    """Function called for each row, with its arguments."""
 
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]  # arrays; of a function `by_row`, columns (see `engine.compiler.columns`)
-    by_row: bool  # a scalar function of rows; else a function of an index, see `engine.targets.indexing`
-    head: Any = None  # comes first, where a function of rows takes it
+    arguments: tuple[Any, ...]  # arrays; columns for a function `by_row` (see `engine.compiler.columns`)
+    by_row: bool  # a scalar function of rows; else a function of an index (see `engine.targets.indexing`)
+    head: Any = None  # first argument of a function of rows that takes it
 
 
 RowFunctions = dict[str, RowFunction]
@@ -64,20 +64,20 @@ def as_work(one: RowFunction) -> Work:
 
 
 class Acting(NamedTuple):
-    """Input and output rows of the policy's network, and what acting reads beside them."""
+    """Input and output rows of the policy's network, and the other arrays that acting reads."""
 
-    inputs: Any  # (rows, inputs) of the block that is under way, or of all environments
+    inputs: Any  # (rows, inputs) of the current block, or of all environments
     outputs: Any  # (rows, outputs)
-    column: Any  # the same outputs, as functions read them
-    mask: Any  # (environments, choices) what is legal now
+    column: Any  # `outputs`, as functions read them
+    mask: Any  # (environments, choices) current action mask
     rng: Any  # (environments, 2)
     settings: Any  # (1,)
-    clock: Any  # int64, of which STEP counts
+    clock: Any  # int64 counts; only entry STEP is read
     table: Any  # (1, ...) of `command_for`
 
 
 class Recording(NamedTuple):
-    """A rollout that is being recorded."""
+    """Rollout being recorded."""
 
     sight: Sight
     rollout: Rollout
@@ -87,14 +87,14 @@ class Recording(NamedTuple):
 
 
 class Storing(NamedTuple):
-    """A replay buffer that steps are stored in."""
+    """Replay buffer that steps are stored in."""
 
     sight: Sight
     ring: Ring | Steps
     log: Log
     reported: Any  # (report rows, agents, steps, environments of each)
     exploration: Any  # (1,)
-    sums: Any = None  # (environments, 1 + constraints) of episodes, where something is decided by them
+    sums: Any = None  # (environments, 1 + constraints) of episodes, for algorithms with decisions
 
 
 def rollout_functions(task: Task, experience: Experience, acting: Acting, into: Recording) -> RowFunctions:
@@ -122,7 +122,7 @@ def rollout_functions(task: Task, experience: Experience, acting: Acting, into: 
 
 
 def value_function(task: Task, known: Mapping[str, Any]) -> RowFunction:
-    """Return the function that writes what an observation is worth into its row."""
+    """Return the function that writes an observation's value into its row."""
     assert task.value is not None  # noqa: S101 - rollouts have one
     return _called(task, task.value, known)
 
@@ -147,7 +147,7 @@ def step_functions(task: Task, experience: Experience, acting: Acting, into: Sto
         "look_ahead": of_index(look_ahead, sight, acting.inputs, ring, log),
         "note": of_index(note, acting.inputs, ring),
     }
-    if framed:  # what is seen is the ring's to keep, for the network too
+    if framed:  # the ring stores the frames and writes the network's inputs
         looks = dict.fromkeys(("look", "note"), of_index(note_mask, ring))
     return {
         **looks,

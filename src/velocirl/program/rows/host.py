@@ -1,4 +1,4 @@
-"""Gymnasium's environments as the stages of a rollout see them: arrays with the names of a fleet's."""
+"""Gymnasium environments as sources of experience: arrays with the names of a fleet's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from velocirl.vector.host.interface import HostInterface
 
 
 class HostExperience:
-    """What environments of Gymnasium's said last, in arrays as those of a fleet, and their steps in Python."""
+    """Latest results of Gymnasium environments, in arrays like a fleet's, and their steps in Python."""
 
     def __init__(self, envs: HostInterface, head: Head, *, costs: bool = False) -> None:
-        """With `costs`, somebody needs what steps cost."""
+        """Allocate the arrays. With `costs`, every step must report its cost."""
         count, self._space, action = envs.num_envs, envs.single_observation_space, envs.single_action_space
         self._envs, self._masked = envs, head.masked
         shape, dtype = raw_space(self._space)
@@ -27,7 +27,7 @@ class HostExperience:
         parts = has_parts(action)
         shape, dtype = ((), action_type(action, own=True)) if parts else (action.shape or (), action.dtype)
         chosen = np.zeros((count, *shape), dtype)
-        self._action = as_given(action, chosen) if parts else chosen  # the same memory, as environments take it
+        self._action = as_given(action, chosen) if parts else chosen  # a view of `chosen`, as environments take it
         self._mask = np.ones((count, head.options if head.masked else 1), np.int8)
         self._final_mask = np.zeros_like(self._mask)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
@@ -38,10 +38,10 @@ class HostExperience:
         written = chosen if parts else chosen.reshape(count, -1)
         self.arrays = Experience(seen, final, self._mask, self._final_mask, written, self._told)
         self._begun, self._seed = False, None
-        self.after_step: Callable[[], None] = lambda: None  # for whoever has to know of every step
+        self.after_step: Callable[[], None] = lambda: None  # hook called after every step
 
     def begin(self) -> bool:
-        """Begin the first episodes, unless that was done; by the thread that will step them. Says whether it did."""
+        """Reset the environments on first use, in the thread that will step them. Returns whether they were reset."""
         if self._begun:
             return False
         self._take(*self._envs.reset(seed=self._seed))
@@ -49,11 +49,11 @@ class HostExperience:
         return True
 
     def begin_anew(self, seed: int) -> None:
-        """Let new episodes begin, by another seed than the first: where a run goes on, none is repeated."""
+        """Start new episodes with `seed`, which differs from the first seed: a resumed run repeats no episode."""
         self._begun, self._seed = False, seed
 
     def step(self) -> None:
-        """Take the step that the actions say."""
+        """Step the environments with the current actions."""
         observations, rewards, terminated, truncated, infos = self._envs.step(self._action)
         self.after_step()
         self._take(observations, infos)
@@ -80,5 +80,5 @@ class HostExperience:
 
 
 def without_costs(name: str) -> ValueError:
-    """The error of an environment that does not tell what somebody needs to know."""
+    """Return the error for an environment that does not report the costs an algorithm needs."""
     return ValueError(f"{name} gives no info['cost'] with its steps, which this algorithm limits: use one that does")

@@ -1,7 +1,8 @@
-"""Recorded data as learners read it: observations encoded and normalised, actions as policies write them.
+"""Recorded data as learners read it: observations encoded and normalized, actions as policies write them.
 
-A record is that of a memory (`buffers.records.transition_type`), so that data may fill one, or be one: what follows a
-step is in its own record, its discount is cut by termination and not by truncation, and no pair crosses an episode.
+A record is a replay buffer's (`buffers.records.transition_type`), so that data can fill a replay buffer or serve as
+one. A step's next observation is in its own record. Discounts end at termination, not at truncation, and no pair of
+observations crosses an episode boundary.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from velocirl.program.rows.commands import action_rows
 
 
 class Recorded:
-    """A data set, and how one agent reads it."""
+    """Dataset as one agent reads it."""
 
     def __init__(
         self,
-        load: Callable[[], Any],  # gives the data set, which is not asked for before it is needed
+        load: Callable[[], Any],  # loads the dataset, on first use
         observation_space: Space[Any],
         action_space: Space[Any],
         encoding: Encoding,
@@ -39,14 +40,14 @@ class Recorded:
 
     @property
     def data(self) -> Any:
-        """The data set."""
+        """The dataset."""
         return self._load()
 
     def __len__(self) -> int:
         return len(self.data)
 
     def measure(self) -> None:
-        """Let observations be normalised by the moments of those in the data, each counted once for its step."""
+        """Compute the moments that normalize observations; each observation counts once, at its own step."""
         table, moments = self._encoding.table, self._moments
         moments.state[:] = 0.0
         for part in self.data.transitions():
@@ -56,18 +57,18 @@ class Recorded:
             for field in table[table["normalised"] == 1]:
                 numbers = raw[:, field["raw"] : field["raw"] + field["width"]].astype(np.float64)
                 into = slice(field["start"], field["start"] + field["width"])
-                # About the mean so far, so that squares lose no digits where a number is far from 0, and what is
-                # constant has no deviation at all.
+                # Relative to the current mean: squares keep their digits when values are far from 0, and constant
+                # values have a standard deviation of exactly 0.
                 moments.state[1, into] = numbers[0] if first else moments.mean[into]
                 numbers -= moments.mean[into]
                 sums[into], squares[into] = numbers.sum(0), (numbers * numbers).sum(0)
             _add(moments, sums, squares, len(raw))
 
     def fill(self, kind: np.dtype[Any], group: int, *, apart: bool) -> NDArray[Any]:
-        """Records for a memory whose steps come in groups of so many: all transitions but the first few that are over.
+        """Return records for a replay buffer with steps of `group` records, without the first that fill no step.
 
-        A memory finds what follows a step a group further on, where data has something else. Where that is asked for
-        the records stand `apart`, each for itself.
+        A replay buffer looks for a step's successor one group further on, where data has another step. With `apart`,
+        records are therefore marked as truncated, so that each stands alone.
         """
         rows = np.zeros(len(self), kind)
         self.write(rows)
@@ -76,9 +77,9 @@ class Recorded:
         return rows[len(rows) % group :]
 
     def write(self, rows: NDArray[Any], first: int = 0) -> None:
-        """Write the records of transitions from number `first` on, as many as there are rows, in the order of the data.
+        """Write the records of transitions from index `first` on, one for each of `rows`, in the order of the data.
 
-        What was legal is not known, so all is.
+        Data has no action masks, so all actions are legal.
         """
         written = 0
         for part in self.data.transitions(first=first, stop=first + len(rows)):
@@ -97,17 +98,17 @@ class Recorded:
             written += len(part.rewards)
 
     def encode(self, observations: Any, into: NDArray[np.float32]) -> None:
-        """What networks read of observations."""
+        """Write the network inputs of observations into `into`."""
         affine = self._encoding.affine(self._moments.mean, self._moments.inverse_deviation)
         self._encoding.encode_rows(self._raw(observations), affine, into)
 
     def actions(self, given: NDArray[Any]) -> NDArray[Any]:
-        """Actions (rows, numbers) as a policy writes them: numbers within [-1, 1], choices from 0 on."""
+        """Return actions (rows, numbers) as a policy writes them: numbers within [-1, 1], choices from 0 on."""
         return action_rows(self._action_space, given)
 
     @property
     def _costs(self) -> list[int]:
-        """The columns of the agent's constraints."""
+        """Columns of the agent's constraints in the data."""
         known = list(self.data.info.constraints)
         for name in self._constraints:
             if name not in known:
@@ -125,7 +126,7 @@ class Recorded:
 
 
 def _add(moments: RunningMoments, sums: NDArray[np.float64], squares: NDArray[np.float64], count: int) -> None:
-    """Add a batch whose sums are those of differences from the mean so far."""
+    """Add a batch given as sums of differences from the current mean."""
     mean = moments.mean.copy()
     moments.state[1] -= mean
     moments.add(sums, squares, count)

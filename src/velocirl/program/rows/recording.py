@@ -1,7 +1,7 @@
-"""What is recorded of a step of one copy: written once, for every device, for rollouts and memories alike.
+"""Recording of one environment's step: written once, for every device, for rollouts and replay buffers alike.
 
-The functions are for one index: copy i, which stands in row r of the block that is under way. They write what belongs
-to that copy and nothing else, so that neither their order nor the number of threads can change what comes out.
+The functions are for one index: environment i, in row r of the current block. They write only this environment's data,
+so neither their order nor the number of threads can change the result.
 """
 
 from __future__ import annotations
@@ -15,81 +15,81 @@ from velocirl.buffers.replay import PLACE
 from velocirl.networks.encoding import encode
 
 NO_FAULT, FAULT_IN_OBSERVATION, FAULT_IN_REWARD, FAULT_IN_POLICY, FAULT_IN_STATE, FAULT_KINDS = range(6)
-# An episode that ended, where they are listed one after the other.
+# A finished episode, as an entry of a list.
 EPISODE = np.dtype([("step", np.int32), ("copy", np.int32), ("total", np.float32), ("length", np.int32)])
-STEP = 0  # the place of a clock's counts that says how many steps of the iteration were taken
+STEP = 0  # index in a clock's counts: steps taken in the iteration
 
 
 class Sight(NamedTuple):
-    """What copies see, and how it becomes what a network reads."""
+    """Environments' observations, and their encoding as network inputs."""
 
-    observation: Any  # (copies, raw) now, after an automatic reset
-    final: Any  # (copies, raw) the last of the episode, where one ended in this step
-    final_mask: Any  # (copies, choices) what was legal then, where it was truncated; zeros if unknown
+    observation: Any  # (environments, raw) now, after an automatic reset
+    final: Any  # (environments, raw) the episode's last, if it ended in this step
+    final_mask: Any  # (environments, choices) mask of `final` if truncated; zeros if unknown
     table: Any  # (fields,) see `networks.encoding`
     centre: Any  # (inputs,)
     inverse_scale: Any  # (inputs,)
 
 
 class Outcome(NamedTuple):
-    """What came of a step, as an environment tells it."""
+    """Result of one environment step."""
 
-    reward: Any  # (copies,)
-    terminated: Any  # (copies,)
-    truncated: Any  # (copies,)
-    episode_return: Any  # (copies,) of the episode that ended last
-    episode_length: Any  # (copies,)
-    costs: Any  # (copies, constraints) of the step; of a fleet without constraints (1, 1)
-    episode_costs: Any  # (copies, constraints) of the episode that ended last; NaN where no info has told a cost yet
+    reward: Any  # (environments,)
+    terminated: Any  # (environments,)
+    truncated: Any  # (environments,)
+    episode_return: Any  # (environments,) of the episode that ended last
+    episode_length: Any  # (environments,)
+    costs: Any  # (environments, constraints) of the step; (1, 1) for a fleet without constraints
+    episode_costs: Any  # (environments, constraints) of the episode that ended last; NaN before any info had a cost
 
 
 class Log(NamedTuple):
-    """What happened in the steps of an iteration: episodes that ended, and numbers that were none."""
+    """Events in an iteration's steps: episodes that ended, and non-finite values."""
 
-    ends: Any  # (agents, steps, copies of each) the place of a step in the iteration where an episode ended, else -1
-    returns: Any  # (agents, steps, copies of each) of that episode
-    lengths: Any  # (agents, steps, copies of each)
-    fault: Any  # (copies,) 1 + step * FAULT_KINDS + kind of the first number that was not one, or 0
+    ends: Any  # (agents, steps, environments of each) index of a step in the iteration that ended an episode, else -1
+    returns: Any  # (agents, steps, environments of each) of that episode
+    lengths: Any  # (agents, steps, environments of each)
+    fault: Any  # (environments,) 1 + step * FAULT_KINDS + kind of the first fault, or 0
 
 
 class Rollout(NamedTuple):
-    """What is recorded of a rollout; its last place in time has only the observation and its value."""
+    """Recorded rollout; its last time index has only the observation and its value."""
 
-    rows: Any  # (copies, horizon + 1) narrow records
-    observations: Any  # (copies, horizon + 1, inputs)
-    values: Any  # (copies, horizon + 1, values) those fields of the rows,
-    finals: Any  # (copies, horizon + 1, values) and those of the last observation of an episode that was cut off
+    rows: Any  # (environments, horizon + 1) narrow records
+    observations: Any  # (environments, horizon + 1, inputs)
+    values: Any  # (environments, horizon + 1, values) value fields of the rows
+    finals: Any  # (environments, horizon + 1, values) values of truncated episodes' last observations
     gamma: Any  # (1,)
-    discounted: Any  # (copies,) the discounted return so far, for the scale of rewards
-    reward_sums: Any  # (copies, 2) float64, of those and of their squares
-    observation_sums: Any  # (copies, 2, inputs) float64, of what was seen and of its squares; (0, 0, 0) if nobody asks
-    state: Any  # (copies, state size) of a recurrent network
+    discounted: Any  # (environments,) discounted return so far, for the scale of rewards
+    reward_sums: Any  # (environments, 2) float64: sums of `discounted` and of its squares
+    observation_sums: Any  # (environments, 2, inputs) float64: of observations, their squares; (0, 0, 0) if unused
+    state: Any  # (environments, state size) of a recurrent network
 
 
 class Cuts(NamedTuple):
-    """The last observations of episodes truncated in a rollout; what would have followed is worth their value."""
+    """Last observations of the episodes truncated in a rollout; returns bootstrap from their values."""
 
-    count: Any  # (copies,)
-    time: Any  # (copies, cuts)
-    inputs: Any  # (copies * cuts, inputs)
-    mask: Any  # (copies * cuts, choices) what was legal then; zeros if unknown
-    state: Any  # (copies * cuts, state size) what a recurrent network remembered then
+    count: Any  # (environments,)
+    time: Any  # (environments, cuts)
+    inputs: Any  # (environments * cuts, inputs)
+    mask: Any  # (environments * cuts, choices) action mask; zeros if unknown
+    state: Any  # (environments * cuts, state size) recurrent state
 
 
 class Ring(NamedTuple):
-    """A memory as a step writes to it."""
+    """Replay buffer, as a step writes to it."""
 
     rows: Any  # (capacity,) narrow records
     observations: Any  # (capacity, inputs)
     next_observations: Any  # (capacity, inputs)
-    counts: Any  # (3,) of which PLACE is where the group of this step begins
-    noise: Any  # (copies, action size) what exploration keeps from step to step
-    mask: Any  # (copies, choices) what is legal now
-    clock: Any  # int64, of which STEP counts
+    counts: Any  # (3,); entry PLACE is the index of the first record of this step
+    noise: Any  # (environments, action size) exploration noise state
+    mask: Any  # (environments, choices) current action mask
+    clock: Any  # int64 counts; only entry STEP is read
 
 
 def outcome(row, reward, terminated, truncated):
-    """Record what came of a step; of both kinds of end, that of the environment counts."""
+    """Record the result of a step; termination takes precedence over truncation."""
     row.reward = reward
     ended = GOES_ON
     if terminated:
@@ -100,19 +100,19 @@ def outcome(row, reward, terminated, truncated):
 
 
 def keep_costs(row, told, i):
-    """Record what a step cost."""
+    """Record the costs of a step."""
     for k in range(len(row.costs)):
         row.costs[k] = told.costs[i, k]
 
 
 def tell(log, kind, i, t):
-    """Record a copy's first fault."""
+    """Record an environment's first fault."""
     if log.fault[i] == NO_FAULT:
         log.fault[i] = 1 + t * FAULT_KINDS + kind
 
 
 def log_end(log, told, i, t, ended):
-    """Record whether an episode ended, and what came of it."""
+    """Record whether an episode ended, with its return and length."""
     copies = log.ends.shape[2]
     s, n = i // copies, i % copies
     log.ends[s, t, n] = t * copies + n if ended != GOES_ON else -1
@@ -122,7 +122,7 @@ def log_end(log, told, i, t, ended):
 
 
 def not_finite(output):
-    """Whether a number of a network's output is not one."""
+    """Return whether a network's output has a non-finite value."""
     check = np.float32(0)
     for k in range(len(output)):
         check += output[k] * 0
@@ -133,7 +133,7 @@ def not_finite(output):
 
 
 def begin_rollout(i, r, t, rollout, cuts, log):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Before the first step."""
+    """Reset environment i's counters and sums before the first step."""
     cuts.count[i] = 0
     log.fault[i] = NO_FAULT
     for k in range(2):
@@ -145,7 +145,7 @@ def begin_rollout(i, r, t, rollout, cuts, log):  # noqa: ARG001 - every function
 
 
 def see(i, r, t, sight, inputs, rollout, log):
-    """What a copy sees becomes what the network reads, and the observation of step t."""
+    """Encode environment i's observation for the network, and store it as the observation of step t."""
     into, kept = inputs[r], rollout.observations[i, t]
     if encode(sight.observation[i], sight.table, sight.centre, sight.inverse_scale, into) != 0:
         tell(log, FAULT_IN_OBSERVATION, i, t)
@@ -154,7 +154,7 @@ def see(i, r, t, sight, inputs, rollout, log):
 
 
 def add_moments(i, r, t, sight, rollout):  # noqa: ARG001
-    """Add what a copy sees to the sums from which observations are normalised later."""
+    """Add environment i's observation to the sums that later update the normalization."""
     sums, seen = rollout.observation_sums[i], sight.observation[i]
     for f in range(len(sight.table)):
         field = sight.table[f]
@@ -165,7 +165,7 @@ def add_moments(i, r, t, sight, rollout):  # noqa: ARG001
 
 
 def settle(i, r, t, told, rollout, log):  # noqa: ARG001
-    """Record what came of a copy's step."""
+    """Record the result of environment i's step."""
     row = rollout.rows[i, t]
     outcome(row, told.reward[i], told.terminated[i], told.truncated[i])
     for k in range(rollout.finals.shape[2]):
@@ -180,7 +180,7 @@ def settle(i, r, t, told, rollout, log):  # noqa: ARG001
 
 
 def cut(i, r, t, sight, rollout, cuts, log):  # noqa: ARG001
-    """Keep the last observation of an episode that was cut off."""
+    """Store the last observation of a truncated episode."""
     if rollout.rows[i, t].ended == TRUNCATED:
         place = note_cut(i, t, sight.final_mask, rollout, cuts)
         if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:
@@ -188,9 +188,9 @@ def cut(i, r, t, sight, rollout, cuts, log):  # noqa: ARG001
 
 
 def note_cut(i, t, final_mask, rollout, cuts):
-    """Keep when an episode was cut off, what was legal and what a recurrent network remembered then.
+    """Store a truncated episode's time, action mask and recurrent state.
 
-    Returns the place of the cut.
+    Returns the index of the truncation.
     """
     place = i * cuts.time.shape[1] + cuts.count[i]
     cuts.time[i, cuts.count[i]] = t
@@ -203,29 +203,29 @@ def note_cut(i, t, final_mask, rollout, cuts):
 
 
 def forget(i, r, t, rollout):  # noqa: ARG001
-    """What a recurrent network remembers ends with an episode."""
+    """Reset the recurrent state at the end of an episode."""
     if rollout.rows[i, t].ended != GOES_ON:
         for k in range(rollout.state.shape[1]):
             rollout.state[i, k] = 0.0
 
 
-# Memories -------------------------------------------------------------------------------------------------------------
+# Replay buffers -------------------------------------------------------------------------------------------------------
 
 
 def look(i, r, t, sight, inputs, ring, log):
-    """What a copy sees becomes what the network reads, and the observation of the record that comes next."""
+    """Encode environment i's observation for the network, and store it in the next record."""
     look_ahead(i, r, t, sight, inputs, ring, log)
     note(i, r, t, inputs, ring)
 
 
 def look_ahead(i, r, t, sight, inputs, ring, log):
-    """What a copy sees becomes what the network reads; the record that lies where the next one will is still whole."""
+    """Encode environment i's observation for the network; leave the record at the next index intact."""
     if encode(sight.observation[i], sight.table, sight.centre, sight.inverse_scale, inputs[r]) != 0:
         tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
 
 
 def note(i, r, t, inputs, ring):
-    """Begin the record of a copy's step, with what the network read."""
+    """Begin the record of environment i's step with the network's input."""
     place = ring.counts[PLACE] + i
     into, kept = inputs[r], ring.observations[place]
     for j in range(len(kept)):
@@ -234,14 +234,14 @@ def note(i, r, t, inputs, ring):
 
 
 def note_mask(i, r, t, ring):  # noqa: ARG001
-    """What was legal is kept with the step, for the update."""
+    """Store the action mask with the step, for the update."""
     row = ring.rows[ring.counts[PLACE] + i]
     for k in range(len(row.mask)):
         row.mask[k] = ring.mask[i, k]
 
 
 def remember(i, r, t, sight, told, ring, log):  # noqa: ARG001
-    """Complete the record of a copy's step."""
+    """Complete the record of environment i's step."""
     complete(i, t, sight, told, ring, log)
     place = ring.counts[PLACE] + i
     seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]
@@ -250,7 +250,7 @@ def remember(i, r, t, sight, told, ring, log):  # noqa: ARG001
 
 
 def complete(i, t, sight, told, ring, log):
-    """Complete the record of a copy's step, but for its observations."""
+    """Complete the record of environment i's step, except for its observations."""
     now, row = t + ring.clock[STEP], ring.rows[ring.counts[PLACE] + i]
     outcome(row, told.reward[i], told.terminated[i], told.truncated[i])
     if row.reward * 0 != 0:
@@ -262,8 +262,8 @@ def complete(i, t, sight, told, ring, log):
         truncated = row.ended == TRUNCATED
         for k in range(
             len(row.next_mask)
-        ):  # by now `ring.mask` is the next episode's; nothing follows a terminal state
+        ):  # `ring.mask` is already the next episode's; a terminal state has no next actions
             row.next_mask[k] = sight.final_mask[i, k] if truncated else 0
         for k in range(ring.noise.shape[1]):
-            ring.noise[i, k] = 0.0  # what pushes for long in an episode does not push in the next
+            ring.noise[i, k] = 0.0  # correlated noise does not carry over into the next episode
     log_end(log, told, i, now, row.ended)

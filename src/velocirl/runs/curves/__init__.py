@@ -1,1 +1,1 @@
-"""The figures of runs as arrays, curves and pictures."""
+"""Metrics of runs as arrays, curves and images."""

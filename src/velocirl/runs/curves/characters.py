@@ -1,4 +1,4 @@
-"""Curves as characters, for any terminal: of braille dots, eight to a character, or of plain signs."""
+"""Plots made of characters, for any terminal: of braille dots, eight per character, or of ASCII signs."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 NOTHING = "no episode has ended yet"
-UNITS = ((1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # from where, what, and its letter
+UNITS = ((1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # lower bound, divisor, suffix
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*#@"
-SIGNS = "*o+x#%&@"  # of lines that have no colours to be told apart by
+SIGNS = "*o+x#%&@"  # one per line, where lines have no colors to distinguish them
 BLANK = 0x2800  # the braille character without dots; the bits of its dots, by row and column:
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-POINT, LONE = "●", 0x100  # a point that no line joins with others, and the bit of a character that holds one
-Segment = tuple[str, int | None]  # a text, and the place of the line that it is a piece of
+POINT, LONE = "●", 0x100  # a point not connected to others, and the bit that marks a character holding one
+Segment = tuple[str, int | None]  # a text, and the index of the line that it belongs to
 
 
 class Line(NamedTuple):
-    """Points in the order of their x; those whose y is missing or not finite are passed over."""
+    """Points in order of x; points whose y is missing or not finite are skipped."""
 
     xs: Sequence[float]
     ys: Sequence[float | None]
-    joined: bool = True  # by lines from point to point
+    joined: bool = True  # whether points are connected by lines
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """Those that can be drawn."""
+        """The points that can be drawn."""
         return [(x, y) for x, y in zip(self.xs, self.ys, strict=True) if y is not None and math.isfinite(y)]
 
 
 def sparkline(values: Sequence[float | None], width: int, *, ascii_only: bool = False) -> str:
-    """Values as one line of bars, at most `width` of them, each the mean of its share; a blank where there are none."""
+    """Format values as one line of at most `width` bars; each bar is the mean of its share, blank without values."""
     width = min(width, len(values))
     shares = [_finite(values[i * len(values) // width : (i + 1) * len(values) // width]) for i in range(width)]
     means = [sum(share) / len(share) if share else None for share in shares]
@@ -43,7 +43,7 @@ def sparkline(values: Sequence[float | None], width: int, *, ascii_only: bool = 
 def terminal_plot(
     steps: Sequence[float], values: Sequence[float | None], width: int, height: int, *, ascii_only: bool = False
 ) -> list[str]:
-    """A curve and its axes as `height` lines (at least 4) of at most `width` characters (at least 24)."""
+    """Draw a curve and its axes as `height` lines (at least 4) of at most `width` characters (at least 24)."""
     drawn = plot_lines([Line(steps, values)], width, height, signs=ascii_only, ascii_only=ascii_only)
     return ["".join(text for text, _ in line).rstrip() for line in drawn]
 
@@ -51,9 +51,9 @@ def terminal_plot(
 def plot_lines(
     lines: Sequence[Line], width: int, height: int, *, signs: bool = False, ascii_only: bool = False
 ) -> list[list[Segment]]:
-    """Several curves and their axes, as lines of segments; those of no curve are of the axes.
+    """Draw several curves and their axes as lines of segments; a segment without a curve belongs to the axes.
 
-    Where two curves meet in a character, it is the later one's. With `signs`, each is drawn with a sign of its own.
+    Where two curves share a character, the later curve owns it. With `signs`, each curve has its own sign.
     """
     width, rows = max(width, 24), max(height, 4) - 2
     points = [point for line in lines for point in line.points]
@@ -82,14 +82,14 @@ def plot_lines(
 
 
 def say_tick(value: float, largest: float) -> str:
-    """A number in the unit of the largest one beside it: 0, 500k, 1.5M."""
+    """Format a number in the unit that suits `largest`, the largest number on its axis: 0, 500k, 1.5M."""
     unit, suffix = next((unit, suffix) for least, unit, suffix in UNITS if largest >= least)
     return f"{value / unit:.6g}{suffix}" if value else "0"
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """The interval that curves cover in one direction; never empty."""
+    """Interval that curves cover in one direction; never empty."""
 
     low: float
     high: float
@@ -100,17 +100,17 @@ class _Axis:
         size = max(abs(low), abs(high))
         if size < 1e-9:
             return cls(-1.0, 1.0)
-        if high - low < 1e-4 * size:  # a flat line runs through the middle, between labels that differ
+        if high - low < 1e-4 * size:  # center a flat line, between labels that differ
             return cls(low - 0.1 * size, high + 0.1 * size)
-        # From near 0, from 0: training starts there, and it is a label that everyone understands.
+        # Start at 0 if the lowest value is near it: training starts there, and the label is easy to read.
         return cls(0.0 if 0.0 < low < 0.1 * high else low, high)
 
     def place(self, value: float, count: int) -> int:
-        """Which of `count` places from low to high a value falls on."""
+        """Return the index of a value among `count` positions from low to high."""
         return round((value - self.low) / (self.high - self.low) * (count - 1))
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """At most `most` round values, at least one, with their labels."""
+        """Return at most `most` round values, at least one, with their labels."""
         power = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
         for step in (power, 2 * power, 5 * power, 10 * power, 20 * power):
             first, last = math.ceil(self.low / step), math.floor(self.high / step)
@@ -120,7 +120,7 @@ class _Axis:
 
 
 class _Cells:
-    """Characters that lines are drawn into: which dots each has, and whose it is."""
+    """Grid of characters: the dots of each character and the line that owns it."""
 
     def __init__(self, columns: int, rows: int, *, signs: bool) -> None:
         self._columns, self._rows, self._signs = columns, rows, signs
@@ -129,7 +129,7 @@ class _Cells:
         self._owners: list[list[int | None]] = [[None] * columns for _ in range(rows)]
 
     def draw(self, line: Line, owner: int, across: _Axis, up: _Axis) -> None:
-        """Draw a line, or only its points."""
+        """Draw a line, or only its points if it is not joined."""
         wide, high = self._wide * self._columns, self._high * self._rows
         places = [(across.place(x, wide), high - 1 - up.place(y, high)) for x, y in line.points]
         if not line.joined:
@@ -142,7 +142,7 @@ class _Cells:
                 self._dot(x0 + round((x1 - x0) * i / length), y0 + round((y1 - y0) * i / length), owner)
 
     def segments(self, row: int) -> list[Segment]:
-        """A row of characters, those of the same line together."""
+        """Return a row of characters; adjacent ones of the same line form one segment."""
         found: list[Segment] = []
         for bits, owner in zip(self._bits[row], self._owners[row], strict=True):
             sign = POINT if bits & LONE else chr(BLANK + bits)

@@ -1,4 +1,4 @@
-"""Figures of rows as arrays: one for each name, and the time at which rows were written."""
+"""Metrics of rows as arrays, one per name, and the training time of rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from velocirl.runs.metrics import ELAPSED, Row
 
 
 def names_of(rows: Sequence[Row]) -> list[str]:
-    """The names of all figures, in the order in which they first appear."""
+    """Return the names of all metrics, in the order of their first appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def column(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
-    """A figure of every row; NaN where there is none."""
+    """Return a metric of every row, shape (rows,); NaN where it is missing."""
     return np.array([np.nan if (found := row.get(name)) is None else found for row in rows], np.float64)
 
 
 def clock(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """For how many seconds a run had been trained at each row; the clock of rows begins anew whenever it is resumed."""
+    """Return the seconds of training at each row, shape (rows,); corrects for the clock restarting on resume."""
     times = np.nan_to_num(column(rows, ELAPSED))
     steps = np.diff(times, prepend=0.0)
     return np.cumsum(np.where(steps < 0.0, times, steps))

@@ -1,8 +1,8 @@
-"""Runs side by side: the curve of each, and of several seeds their interquartile mean with its interval.
+"""Comparison of runs: one curve per run, or the interquartile mean of several seeds with its confidence interval.
 
-The interquartile mean leaves the best and the worst quarter of the seeds out: a single lucky or broken seed does not
-move it much, and it needs fewer seeds than a median. Its interval is that of seeds drawn anew, many times, from those
-that there are (Agarwal et al., 2021: Deep Reinforcement Learning at the Edge of the Statistical Precipice).
+The interquartile mean drops the best and the worst quarter of the seeds. A single lucky or broken seed hardly moves it,
+and it needs fewer seeds than a median. Its interval is a bootstrap: seeds are resampled with replacement (Agarwal et
+al., 2021: Deep Reinforcement Learning at the Edge of the Statistical Precipice).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from velocirl.runs.seeds import CONFIDENCE, SeedResult, aligned
 Array = NDArray[np.float64]
 By = Literal["steps", "time"]
 RESAMPLES = 2000
-MOST_POINTS = 250  # of a curve over seeds: as many as a picture shows
-AT_A_TIME = 2**22  # numbers that are drawn anew in one go
+MOST_POINTS = 250  # of a curve over seeds: as many as an image can show
+AT_A_TIME = 2**22  # numbers resampled at once
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure against steps or time: that of one seed, or the interquartile mean of several within its interval."""
+    """A metric over steps or time: of one seed, or the interquartile mean of several with its interval."""
 
     x: Array
     y: Array
@@ -39,22 +39,22 @@ class Curve:
 
 
 class Subject(NamedTuple):
-    """What one line of a plot is of: a run, a group of runs, or runs that were put together."""
+    """Data of one line of a plot: a run, a group of runs, or several runs merged."""
 
     name: str
     algorithm: str
     environment: str
-    place: str  # its directory, or how many there are
+    place: str  # its directory, or the number of its runs
     results: Sequence[SeedResult]
 
     @property
     def rows(self) -> list[Row]:
-        """Those of all its seeds."""
+        """The rows of all seeds."""
         return [row for one in self.results for row in one.rows]
 
 
 class PlotLine(NamedTuple):
-    """A line of a plot, and the evaluations of the same runs where they are shown too."""
+    """A line of a plot, with the evaluations of the same runs if these are shown too."""
 
     subject: Subject
     curve: Curve
@@ -63,39 +63,39 @@ class PlotLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Plot:
-    """All that a plot shows, whatever it is drawn with."""
+    """Contents of a plot, independent of the renderer."""
 
     lines: Sequence[PlotLine]
     metric: str
     by: By
 
     def _repr_png_(self) -> bytes | None:
-        from velocirl.runs.curves.curve import plot_png  # which knows this module
+        from velocirl.runs.curves.curve import plot_png  # imported here: that module imports this one
 
         return plot_png(self)
 
     @property
     def title(self) -> str:
-        """What all lines have in common."""
+        """The environment and the algorithm, as far as all lines share them."""
         subjects = [one.subject for one in self.lines]
         shared = {one.environment for one in subjects}, {one.algorithm for one in subjects}
         return "  ".join(next(iter(some)) for some in shared if len(some) == 1) or "learning curves"
 
     @property
     def x_label(self) -> str:
-        """What the plot goes along."""
+        """The label of the x-axis."""
         return "environment steps" if self.by == "steps" else "seconds of training"
 
     @property
     def y_label(self) -> str:
-        """What is plotted."""
+        """The label of the y-axis."""
         return "mean episode return" if self.metric == RETURN else self.metric
 
 
 def find_subjects(names: Sequence[str | None], *, together: bool = False) -> list[Subject]:
-    """The runs and groups of some names, each once; `together`, those of an algorithm and environment are one.
+    """Find runs and groups by name, each once; with `together`, merge those of one algorithm and environment.
 
-    Names that repeat are told apart by algorithm and environment, or by where they lie.
+    Duplicate names are replaced by algorithm and environment or, if these repeat too, by the directory.
     """
     found = list({one.place: one for one in map(_subject, names)}.values())
     if together:
@@ -107,12 +107,12 @@ def find_subjects(names: Sequence[str | None], *, together: bool = False) -> lis
 
 
 def known_metrics(subjects: Sequence[Subject]) -> list[str]:
-    """The names of all figures that any of them has."""
+    """Return the names of all metrics that any subject has."""
     return list(dict.fromkeys(name for one in subjects for result in one.results for name in names_of(result.rows)))
 
 
 def plot_of(subjects: Sequence[Subject], metric: str, by: By = "steps", smooth: int = 1) -> Plot:
-    """The plot of a figure; beside the return stand evaluations. Those that have no such figure are left out."""
+    """Build the plot of a metric; returns are shown with evaluations. Subjects without this metric are omitted."""
     lines = []
     for one in subjects:
         curve = curve_of(one, metric, by, smooth)
@@ -123,9 +123,9 @@ def plot_of(subjects: Sequence[Subject], metric: str, by: By = "steps", smooth: 
 
 
 def curve_of(subject: Subject, metric: str, by: By = "steps", smooth: int = 1) -> Curve | None:
-    """The curve of a subject, each seed smoothed by a mean over the last so many points; None where it has no figure.
+    """Compute the curve of a subject, each seed smoothed by a mean over its last `smooth` points; None without data.
 
-    Seeds that failed are left out where there are others. The curve goes over what all of its seeds have passed.
+    Failed seeds are omitted unless all failed. The curve covers the range that all remaining seeds have reached.
     """
     sound = [one for one in subject.results if one.status != "failed"] or subject.results
     lines = [line for one in sound if len((line := _line(one.rows, metric, by, smooth))[0])]
@@ -140,14 +140,17 @@ def curve_of(subject: Subject, metric: str, by: By = "steps", smooth: int = 1) -
 
 
 def interquartile_mean(values: Array, axis: int = 0) -> Array:
-    """The mean along an axis without the lowest and the highest quarter of it, rounded down."""
+    """Compute the mean along an axis without its lowest and highest quarter (of a size rounded down)."""
     count = values.shape[axis]
     cut = count // 4
     return np.sort(values, axis).take(range(cut, count - cut), axis).mean(axis)
 
 
 def bootstrap(values: Array) -> tuple[Array, Array]:
-    """The ends of the interval of the interquartile mean over the first axis: seeds are drawn with replacement."""
+    """Bootstrap the interval of the interquartile mean over the first axis: seeds are drawn with replacement.
+
+    Returns its low and high ends, each of shape (points,).
+    """
     seeds, points = values.shape
     chosen = np.random.default_rng(0).integers(0, seeds, (RESAMPLES, seeds))
     tail = 50.0 * (1.0 - CONFIDENCE)
@@ -182,7 +185,7 @@ def _put_together(subjects: Sequence[Subject]) -> list[Subject]:
 
 
 def _line(rows: Sequence[Row], metric: str, by: By, smooth: int) -> tuple[Array, Array]:
-    """The points of a seed that have the figure, smoothed."""
+    """Return x and y of the rows of a seed that have the metric, smoothed."""
     x, y = clock(rows) if by == "time" else column(rows, STEP), column(rows, metric)
     having = np.isfinite(y)
     x, y = x[having], y[having]

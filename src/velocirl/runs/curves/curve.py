@@ -1,4 +1,4 @@
-"""Pictures of learning curves, where matplotlib is installed: of a run, of its seeds, of several runs."""
+"""Images of learning curves, drawn by matplotlib if it is installed: of a run, its seeds, or several runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from velocirl.runs.seeds import SeedCurve
 
 INK, FAINT, BLUE, ORANGE = "#252b36", "#969ea9", "#3a7ac4", "#e57b3a"
-# Of several lines, in this order: apart in lightness too, for those who do not see all colours.
+# Colors of several lines, in this order. They differ in lightness too, for color-blind readers.
 PALETTE = (BLUE, ORANGE, "#8e4fc0", "#2aa5b5", "#c23b3b", "#64748b", "#8a6d3b", "#d463a8")  # no green: it reads as safe
 
 
 def draw_curve(rows: Sequence[Row], path: str | Path | ConfinedPath, title: str) -> bool:
-    """Draw return against steps, with evaluations where there are any, as a PNG; False where matplotlib is missing."""
+    """Draw return over steps as a PNG, with evaluations if there are any; returns False without matplotlib."""
     axes = _new_axes()
     if axes is None:
         return False
@@ -43,7 +43,7 @@ def draw_curve(rows: Sequence[Row], path: str | Path | ConfinedPath, title: str)
 def draw_seeds(
     seeds: Sequence[Sequence[Row]], mean: SeedCurve | None, path: str | Path | ConfinedPath, title: str
 ) -> bool:
-    """Draw the return of every seed as a thin line, and their mean within its interval; False without matplotlib."""
+    """Draw each seed's return as a thin line and the mean with its interval; returns False without matplotlib."""
     axes = _new_axes()
     if axes is None:
         return False
@@ -52,7 +52,7 @@ def draw_seeds(
         axes.plot(steps, returns, color=BLUE, alpha=0.35, linewidth=0.7, marker="." if len(steps) == 1 else None)
     if mean is not None:
         label = f"mean of {mean.count} seeds" if mean.count > 1 else "1 seed"
-        if mean.count > 1:  # one seed says nothing of others
+        if mean.count > 1:  # one seed has no interval
             axes.fill_between(mean.steps, mean.low, mean.high, color=BLUE, alpha=0.2, linewidth=0, label="95% interval")
         axes.plot(mean.steps, mean.mean, color=BLUE, linewidth=1.8, label=label)
         axes.legend(frameon=False, labelcolor=INK)
@@ -61,7 +61,7 @@ def draw_seeds(
 
 
 def plot_png(plot: Plot) -> bytes | None:
-    """Draw several runs in one picture, seeds within their interval, with a legend; None without matplotlib."""
+    """Draw several runs in one image, seeds with their interval, with a legend; returns None without matplotlib."""
     axes = _new_axes()
     if axes is None:
         return None
@@ -77,22 +77,22 @@ def plot_png(plot: Plot) -> bytes | None:
         axes.plot([], [], color=FAINT, linewidth=1.0, linestyle="--", marker="o", markersize=4, label="evaluation")
     key = axes.legend(frameon=False, labelcolor=INK, fontsize=9)
     for text in key.get_texts():
-        text.set_parse_math(False)  # a name is a name
+        text.set_parse_math(False)  # a `$` in a name is no formula
     return _finish(axes, plot.title, empty=False, x_label=plot.x_label, y_label=plot.y_label)
 
 
 def legend(subject: Subject, curve: Curve) -> str:
-    """What a line is called."""
+    """Return the legend text of a line."""
     return subject.name if curve.seeds == 1 else f"{subject.name}, {curve.seeds} seeds"
 
 
 def _new_axes() -> Any:
-    """The axes of a new picture, or None where there is nothing to draw with."""
+    """Create the axes of a new image; None without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     from matplotlib.figure import Figure
 
-    # A figure of its own, not pyplot's: a notebook's figures and backend stay as they are.
+    # Its own figure, not pyplot's: a notebook's figures and backend stay as they are.
     return Figure(figsize=(8, 4.5), dpi=150, layout="constrained").add_subplot()
 
 
@@ -104,7 +104,7 @@ def _finish(
     x_label: str = "environment steps",
     y_label: str = "mean episode return",
 ) -> bytes:
-    """Give a picture its title, axes and grid; returns it as a PNG."""
+    """Add title, axes and grid to an image; returns it as PNG bytes."""
     if empty:
         axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", color=FAINT)
         axes.set(xticks=[], yticks=[])
@@ -124,6 +124,6 @@ def _finish(
 
 
 def _columns(rows: Iterable[Row], name: str, *more: str) -> list[list[Any]]:
-    """The steps and figures of the rows that have a figure of this name; further figures are 0 where missing."""
+    """Return steps and metrics of the rows that have metric `name`; a missing metric of `more` is 0."""
     having = [row for row in rows if row.get(name) is not None]
     return [[row.get(column) or 0 for row in having] for column in (STEP, name, *more)]

@@ -1,4 +1,4 @@
-"""The figures of a run as arrays, for whoever computes with them."""
+"""Metrics of a run as arrays, for analysis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from velocirl.runs.metrics import Row, read_rows
 
 
 def read_metrics(run: str | Path | Run, *, frame: bool = False) -> Any:
-    """The figures of a run by their names: an array for each, with NaN where a row has none.
+    """Read the metrics of a run: a dictionary of arrays by name, with NaN where a row has no value.
 
-    `run` is the directory of a run, its name or the beginning of its name, or a file of figures (metrics.jsonl). The
-    names are Stable-Baselines3's: read_metrics("runs/mine")["rollout/ep_rew_mean"]. With `frame=True` they are the
-    columns of a pandas DataFrame; pandas has to be installed for that, and is not looked for otherwise.
+    `run` is the directory of a run, its name or the beginning of its name, or a file of metrics (metrics.jsonl). The
+    names are Stable-Baselines3's: read_metrics("runs/mine")["rollout/ep_rew_mean"]. With `frame=True`, returns a pandas
+    DataFrame with these columns; this is the only case that needs pandas.
     """
     rows = _rows(run)
     columns = {name: column(rows, name) for name in names_of(rows)}

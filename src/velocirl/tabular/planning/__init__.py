@@ -1,1 +1,1 @@
-"""Exact solutions of finite models: what the best policy of a small world is worth, to the last digit."""
+"""Exact solutions of finite MDPs: the optimal value of small models, to the last digit."""

@@ -1,4 +1,4 @@
-"""The Bellman equation as one sweep over all outcomes, and what it guarantees."""
+"""Bellman backup as one sweep over all outcomes, and its error bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from velocirl.tabular.planning.models import TabularModel
 
 
 class Backup:
-    """What each action is worth when the states that follow are worth `values`.
+    """Bellman backup: action values given the `values` of the next states.
 
     Q(s, a) = sum over outcomes of p (r + gamma V(s')), where V(s') counts as 0 if the outcome terminates
     """
@@ -21,7 +21,7 @@ class Backup:
     def __init__(self, model: TabularModel, gamma: float) -> None:
         if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be a number from 0 to 1, got {gamma!r}")
-        # Action by action, since the largest over actions is then found for many states at a time.
+        # Action by action: the maximum over actions is then found for many states at a time.
         self._shape = (model.actions, model.states)
         states, actions = np.divmod(model.pairs, model.actions)
         places = actions * model.states + states
@@ -33,36 +33,36 @@ class Backup:
         self._weights = float(gamma) * model.probabilities[goes_on]
         self._terms = np.empty(len(self._weights))
 
-        # By which the distance of any two sets of values shrinks at the least.
+        # Contraction factor: a sweep shrinks the distance of any two value functions to at most this fraction.
         self.rate = float(self._sum(self._places, self._weights).max())
-        self.contracts = self.rate < 1.0 - TOLERANCE  # which is as much as is known of a sum of probabilities
+        self.contracts = self.rate < 1.0 - TOLERANCE  # the precision to which probabilities are known to sum to 1
         self._most_paid = float(self._sum(places, model.probabilities * np.abs(model.rewards)).max())
         self._operations = int(np.diff(model.offsets).max()) + 3
 
     def __call__(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The value of every action (states, actions), -inf where it is illegal."""
-        np.take(values, self._next_states, out=self._terms, mode="clip")  # the mode that needs no buffer
+        """Return the value of every action, (states, actions); -inf for illegal ones."""
+        np.take(values, self._next_states, out=self._terms, mode="clip")  # this mode needs no buffer
         np.multiply(self._terms, self._weights, out=self._terms)
         action_values = self._sum(self._places, self._terms)
         action_values += self._paid
         return action_values.reshape(self._shape).T
 
     def _sum(self, places: NDArray[np.intp], terms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of the terms of each action of each state, one row after the other."""
-        # Of no terms at all NumPy makes whole numbers.
+        """Return the sum of the terms of each action of each state, one row after the other."""
+        # For no terms at all NumPy returns integers.
         return np.bincount(places, terms, math.prod(self._shape)).astype(np.float64, copy=False)
 
     @property
     def horizon(self) -> float:
-        """1 + rate + rate^2 + ..., where it contracts; see `undiscounted_horizon` where it does not."""
+        """1 + rate + rate^2 + ... for a contraction; otherwise see `undiscounted_horizon`."""
         return 1.0 / (1.0 - self.rate)
 
     def rounding(self, values: NDArray[np.float64]) -> float:
-        """The most by which a sweep over values of this size is off for being made of floating-point numbers."""
+        """Return the largest floating-point error of a sweep over values of this size."""
         return self._operations * float(np.finfo(np.float64).eps) * (self._most_paid + float(np.abs(values).max()))
 
     def doubt(self, change: float, values: NDArray[np.float64]) -> float:
-        """What a sweep that changed the values by at most `change` leaves in doubt; times the horizon, a bound.
+        """Return the error left by a sweep that changed values by at most `change`; times the horizon, an error bound.
 
         With V' = TV and ||TV - TW|| <= rate ||V - W||: ||V' - V*|| <= rate ||V' - V|| (1 + rate + rate^2 + ...)
         """

@@ -1,8 +1,8 @@
-"""Outcomes of compiled environments with their exact probabilities, found by running the functions in plain Python.
+"""Exact outcome probabilities of compiled environments, found by running their functions in plain Python.
 
-A function that draws is run with chosen words in the place of random ones. The result is piecewise constant in each
-word, as of `random.integer(rng, 0, 3)` or `random.uniform(rng) < 0.1`, so that bisection finds the pieces: their
-lengths are the probabilities, to 2^-32. A continuous number has as many pieces as there are words, and is refused.
+A function that draws random numbers is run with chosen words in their place. Its result is piecewise constant in each
+word, as for `random.integer(rng, 0, 3)` or `random.uniform(rng) < 0.1`. Bisection finds the pieces: their lengths are
+the probabilities, to 2^-32. A continuous number has as many pieces as there are words, and is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from velocirl.engine.records import with_attributes
 from velocirl.tabular.planning.exploring import explore_model
 from velocirl.tabular.planning.models import TabularModel
 
-WORDS = 2**32  # the upper half of a word decides; the lower one stays in its middle
+WORDS = 2**32  # the upper half of a word decides; the lower half stays in the middle of its range
 GRID, MOST_PIECES, MOST_DRAWS = 64, 512, 4
-Shares = dict[Any, float]  # results by how probable they are
+Shares = dict[Any, float]  # probabilities by result
 
 
 class _Words:
-    """A random stream that gives the words of a script, and then ones that are noted."""
+    """Random stream that returns the words of a script and counts all draws."""
 
     def __init__(self, script: tuple[int, ...]) -> None:
         self._script, self.asked = script, 0
@@ -38,14 +38,14 @@ class _Words:
             self.asked += 1
             return 0
         word = self._script[self.asked - 1] if self.asked <= len(self._script) else WORDS // 2
-        return rotate(((word << 32) | 2**31) & MASK, 47)  # `random.bits` turns it back by 17
+        return rotate(((word << 32) | 2**31) & MASK, 47)  # `random.bits` rotates it back by 17
 
     def __setitem__(self, place: int, value: int) -> None:
-        """The next word is that of the script."""
+        """Ignore the new state: the next word comes from the script."""
 
 
 def shares_of(run: Callable[[Any], Hashable], what: str) -> Shares:
-    """Return the results of `run(rng)` by how probable they are."""
+    """Return the results of `run(rng)` with their probabilities."""
     return _shares(run, what, ())
 
 
@@ -63,7 +63,7 @@ def _shares(run: Callable[[Any], Hashable], what: str, script: tuple[int, ...]) 
             known[word] = tuple(_shares(run, what, (*script, word)).items())
         return known[word]
 
-    ends: list[int] = []  # the last words of pieces
+    ends: list[int] = []  # last words of pieces
 
     def split(low: int, high: int) -> None:
         if at(low) == at(high):
@@ -140,7 +140,7 @@ def model_of(environment: str | Environment, params: dict[str, Any] | None, max_
 
 
 def _numbered(explored: TabularModel, numbers: list[int], states: int) -> TabularModel:
-    """Return the model by other numbers of states; in those that nobody reaches, every action ends the episode."""
+    """Return the model with renumbered states; in unreachable ones, every action ends the episode."""
     rows: list[dict[int, list[Any]]] = [
         {action: [(1.0, state, 0.0, True)] for action in range(explored.actions)} for state in range(states)
     ]

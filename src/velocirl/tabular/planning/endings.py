@@ -1,4 +1,4 @@
-"""Which actions lead to the end of an episode: without discounting, a policy that goes round in circles is no plan."""
+"""Actions that lead to the end of an episode: without discounting, a policy that loops forever is no plan."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from velocirl.tabular.planning.models import TabularModel
 
 
 def ending_actions(model: TabularModel, allowed: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """(states,): the allowed action that may end the episode in the fewest steps, -1 where none ever does.
+    """Return the allowed action that may end the episode in the fewest steps, (states,); -1 where none ever does.
 
-    A policy of these actions ends with certainty, but where it is led to a state that has none. Of equally near ones
+    A policy of these actions ends with probability 1, unless it reaches a state without one. Of equally near actions
     the first is taken.
     """
     usable = allowed.ravel()[model.pairs] & (model.probabilities > 0.0)

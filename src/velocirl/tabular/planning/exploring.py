@@ -1,4 +1,4 @@
-"""Models of worlds whose states are not numbered: found by following what can happen."""
+"""Models of environments whose states are not numbered, found by following the possible outcomes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def explore_model(
     actions: int | None = None,
     max_states: int = 1_000_000,
 ) -> tuple[TabularModel, list[Key]]:
-    """The model of every state that can be reached, and the key of each in the order of their numbers.
+    """Return the model of all reachable states, and the key of each state in the order of their numbers.
 
-    `start` says where episodes begin: keys with their probabilities, or keys that are equally likely.
-    `outcomes(key)` gives `{action: [(probability, next key, reward, terminated), ...]}` of the legal actions. The next
-    key of a terminated outcome is not looked at, and need not be a state.
+    `start` contains the keys where episodes begin: with their probabilities, or equally likely ones. `outcomes(key)`
+    returns `{action: [(probability, next key, reward, terminated), ...]}` of the legal actions. The next key of a
+    terminated outcome is ignored, and need not be a state.
     """
     begins = dict(start) if isinstance(start, Mapping) else _evenly(start)
     keys: list[Key] = list(begins)
     numbers = {key: number for number, key in enumerate(keys)}
     table: list[dict[int, list[tuple[float, int, float, bool]]]] = []
-    for key in keys:  # which grows as states are found
+    for key in keys:  # grows as states are found
         offered: dict[int, list[Any]] = {}
         for action, follows in outcomes(key).items():
             offered[action] = []

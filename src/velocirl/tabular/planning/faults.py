@@ -1,4 +1,4 @@
-"""What can be wrong with a model, found before anybody plans with it, and said by state and action."""
+"""Validation of models before planning; errors name the state and action."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-TOLERANCE = 1e-9  # of a sum of probabilities
+TOLERANCE = 1e-9  # tolerance of a sum of probabilities
 
 
 class ModelError(ValueError):
-    """A model that is none; says which state and action, and what is wrong there."""
+    """Invalid model; the message names the state, the action and the fault."""
 
     def __init__(self, state: Any, action: int | None, fault: str) -> None:
         self.state, self.action, self.fault = state, action, fault
@@ -19,7 +19,7 @@ class ModelError(ValueError):
 
 
 def refuse(wrong: NDArray[np.bool_], pairs: NDArray[np.intp], actions: int, values: NDArray[Any], wanted: str) -> None:
-    """Name the first outcome that is wrong, if there is one."""
+    """Raise for the first wrong outcome, if there is one."""
     if wrong.any():
         first = int(np.argmax(wrong))
         state, action = divmod(int(pairs[first]), actions)
@@ -34,8 +34,8 @@ def check_outcomes(
     next_states: NDArray[Any],
     rewards: NDArray[np.float64],
 ) -> None:
-    """Refuse outcomes that are no distribution, lead out of the model or pay what is no number."""
-    # Written so that NaN is wrong too.
+    """Raise for outcomes that are no distribution, have an unknown next state or a non-finite reward."""
+    # The conditions are negated so that NaN is wrong too.
     refuse(~(probabilities >= 0.0), pairs, actions, probabilities, "a probability must be at least 0")
     inside = (next_states >= 0) & (next_states < states) & (next_states == np.floor(next_states))
     refuse(~inside, pairs, actions, next_states, f"a next state must be a whole number from 0 to {states - 1}")
@@ -53,7 +53,7 @@ def check_outcomes(
 
 
 def check_start(start: NDArray[np.float64], states: int) -> None:
-    """Refuse what is no distribution over the states."""
+    """Raise if `start` is no distribution over the states."""
     if start.shape != (states,):
         raise ValueError(f"start must be {states} probabilities, one for each state, got the shape {start.shape}")
     if not ((start >= 0.0).all() and abs(start.sum() - 1.0) <= TOLERANCE):
@@ -61,7 +61,7 @@ def check_start(start: NDArray[np.float64], states: int) -> None:
 
 
 def checked_mask(given: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
-    """A mask as an array, or an error that says its shape."""
+    """Return a mask as an array; raise for another shape or dtype."""
     mask = np.asarray(given)
     if mask.shape != shape or mask.dtype != np.bool_:
         raise ValueError(f"{name} must be booleans of the shape {shape}, got {mask.dtype} of {mask.shape}")

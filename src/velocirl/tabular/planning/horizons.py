@@ -1,4 +1,4 @@
-"""How long episodes can last, which says how far an error spreads where nothing is discounted."""
+"""Bounds on episode length, which limit how far an error spreads without discounting."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from velocirl.tabular.planning.models import TabularModel
 
 
 def undiscounted_horizon(model: TabularModel, values: NDArray[np.float64], doubt: float, max_sweeps: int) -> float:
-    """Values that one sweep leaves in `doubt` are off by at most this many times that; inf if unknown."""
+    """Return a factor: values left in `doubt` by one sweep are off by at most this times `doubt`; inf if unknown."""
     worthwhile = worthwhile_steps(model, values, doubt)
     return worthwhile if math.isfinite(worthwhile) else longest_episode(model, max_sweeps)
 
 
 def worthwhile_steps(model: TabularModel, values: NDArray[np.float64], doubt: float) -> float:
-    """The most steps that can be worth while, if each step that ends nothing costs something; otherwise inf.
+    """Return the most steps that can pay off if each non-final step has a cost; otherwise inf.
 
-    With a cost of c for each, and at most M for the end, whoever makes more than (c + M - V(s)) / c steps on average
-    gets less than V(s).
+    With a cost of c per step and at most M for the end, a policy that takes more than (c + M - V(s)) / c steps on
+    average gets less than V(s).
     """
     if not model.terminated.any() or model.terminated.all():
         return math.inf
@@ -32,10 +32,10 @@ def worthwhile_steps(model: TabularModel, values: NDArray[np.float64], doubt: fl
 
 
 def longest_episode(model: TabularModel, max_sweeps: int) -> float:
-    """No policy makes more steps on average than this; inf where so many sweeps do not tell.
+    """Return an upper bound on the average episode length of any policy; inf if `max_sweeps` do not find one.
 
-    If L(s) is the longest within some number of steps, and one step more makes it longer by d < 1 at the most, then
-    L / (1 - d) is an upper bound, since it is at least 1 + the largest expectation of itself one step later.
+    Let L(s) be the longest within some number of steps. If one more step makes it longer by at most d < 1, then L / (1
+    - d) is an upper bound: it is at least 1 + the largest expectation of itself one step later.
     """
     one_more = Backup(replace(model, rewards=np.ones(len(model.rewards))), 1.0)
     length = np.zeros(model.states)

@@ -1,7 +1,7 @@
-"""A finite Markov decision process as flat arrays: for each state and action the outcomes that may follow.
+"""Finite Markov decision process as flat arrays: the possible outcomes of each state and action.
 
-Truncation is not modelled: a time limit is no property of a state, so that plans are made for episodes that go on until
-they terminate. Where the time left matters, make it part of the state.
+Truncation is not modeled, as a time limit is no property of a state. Plans are made for episodes that continue until
+they terminate. If the time left matters, make it part of the state.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from velocirl.vector.making import GYMNASIUM, make
 
 @dataclass(frozen=True, eq=False)
 class TabularModel:
-    """All outcomes of all actions in all states, those of one pair, `state * actions + action`, side by side.
+    """Outcomes of all actions in all states, sorted by the pair `state * actions + action`.
 
-    An action without outcomes is illegal in that state. An outcome that is `terminated` ends the episode: what its next
-    state is worth does not count. Every state has a legal action; where nothing follows, it is one that terminates.
+    An action without outcomes is illegal in that state. A `terminated` outcome ends the episode: the value of its next
+    state does not count. Every state has a legal action; a final state has one that terminates.
     """
 
     states: int
     actions: int
-    offsets: NDArray[np.intp]  # (states * actions + 1,): where the outcomes of each pair begin
+    offsets: NDArray[np.intp]  # (states * actions + 1,): first outcome of each pair
     probabilities: NDArray[np.float64]  # (outcomes,)
     next_states: NDArray[np.intp]  # (outcomes,)
     rewards: NDArray[np.float64]  # (outcomes,)
     terminated: NDArray[np.bool_]  # (outcomes,)
-    start: NDArray[np.float64] | None = None  # (states,): how likely an episode begins where
+    start: NDArray[np.float64] | None = None  # (states,): probability that an episode begins in each state
 
     def __post_init__(self) -> None:
         self._keep(offsets=np.intp, probabilities=np.float64, rewards=np.float64, terminated=np.bool_)
@@ -62,7 +62,7 @@ class TabularModel:
         return f"<TabularModel: {size}, {plural(len(self.rewards), 'outcome')}>"
 
     def _keep(self, **types: type) -> None:
-        """Own copies, so that what has been checked stays as it is."""
+        """Store read-only copies, so that the validated arrays cannot change."""
         for name, kind in types.items():
             array = np.array(getattr(self, name), kind)
             array.setflags(write=False)
@@ -70,16 +70,16 @@ class TabularModel:
 
     @cached_property
     def pairs(self) -> NDArray[np.intp]:
-        """(outcomes,): the pair, `state * actions + action`, that each outcome belongs to."""
+        """Pair of each outcome, `state * actions + action`, (outcomes,)."""
         return np.repeat(np.arange(self.states * self.actions), np.diff(self.offsets))
 
     @cached_property
     def legal(self) -> NDArray[np.bool_]:
-        """(states, actions): which actions may be taken where."""
+        """Mask of the legal actions in each state, (states, actions)."""
         return (np.diff(self.offsets) > 0).reshape(self.states, self.actions)
 
     def start_value(self, values: ArrayLike) -> float:
-        """What an episode is worth on average, given what each state is worth (states,)."""
+        """Return the average return of an episode, given the values of the states (states,)."""
         if self.start is None:
             raise ValueError("the model does not say where episodes begin: give it start, a probability for each state")
         return float(self.start @ np.asarray(values, np.float64))
@@ -94,10 +94,10 @@ class TabularModel:
         legal: ArrayLike | None = None,
         start: ArrayLike | None = None,
     ) -> TabularModel:
-        """A model of probabilities (states, actions, states) and rewards of that shape or (states, actions).
+        """Build a model of probabilities (states, actions, states) and rewards of that shape or (states, actions).
 
-        An episode ends on entering a `terminal` state (states,); what the arrays say of its own actions is ignored, and
-        so is what they say of actions that are not `legal` (states, actions).
+        An episode ends on entering a `terminal` state (states,); the arrays' entries for its own actions are ignored.
+        Entries for actions that are not `legal` (states, actions) are ignored too.
         """
         return cls._of(*read_arrays(probabilities, rewards, terminal, legal), start)
 
@@ -110,7 +110,7 @@ class TabularModel:
         legal: ArrayLike | None = None,
         start: ArrayLike | None = None,
     ) -> TabularModel:
-        """A model of lists `outcomes[state][action] = [(probability, next_state, reward, terminated), ...]`.
+        """Build a model of lists `outcomes[state][action] = [(probability, next_state, reward, terminated), ...]`.
 
         An action that is missing, or has no outcomes, is illegal in that state.
         """
@@ -118,9 +118,9 @@ class TabularModel:
 
     @classmethod
     def from_gymnasium(cls, environment: str | gymnasium.Env[Any, Any], **options: Any) -> TabularModel:
-        """The model that an environment of Gymnasium holds as its table `P`: FrozenLake, CliffWalking, Taxi.
+        """Build the model of a Gymnasium environment from its table `P`: FrozenLake, CliffWalking, Taxi.
 
-        An environment given by name is made with `options`, such as `is_slippery=False`. Its time limit is left out.
+        An environment given by name is created with `options`, such as `is_slippery=False`. Its time limit is left out.
         """
         env = make(f"{GYMNASIUM}{environment}", **options) if isinstance(environment, str) else environment
         inner: Any = env.unwrapped
@@ -138,10 +138,11 @@ class TabularModel:
     ) -> TabularModel:
         """Find the model of a compiled environment, an object or an id, by running its functions in plain Python.
 
-        Observations and actions are Discrete, and an observation tells the state. Draws have finitely many outcomes, as
-        those of `random.integer`, whose probabilities are exact to 2^-32. The time limit is left out.
+        Observations and actions must be Discrete, and an observation must identify the state. Random draws must have
+        finitely many outcomes, as with `random.integer`; their probabilities are exact to 2^-32. The time limit is left
+        out.
         """
-        from velocirl.tabular.planning.drawn_outcomes import model_of  # which builds such models
+        from velocirl.tabular.planning.drawn_outcomes import model_of  # imported here, as that module imports this one
 
         return model_of(environment, None if params is None else dict(params), max_states)
 

@@ -1,4 +1,4 @@
-"""What a planner gives back."""
+"""Result of a planner."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from velocirl.tabular.planning.models import TabularModel
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The best that can be done in a model.
+    """Optimal plan of a model.
 
-    `error_bound` is guaranteed: no value is further from the optimum, rounding included. It is inf where gamma is 1,
-    some policy could go on for ever and steps may be free: then there is nothing to derive a bound from.
+    `error_bound` is guaranteed: no value is further from the optimum, rounding included. It is inf if gamma is 1, some
+    policy could continue forever and steps may be free: then no bound can be derived.
     """
 
-    values: NDArray[np.float64]  # (states,): what each state is worth, the largest of its action values
+    values: NDArray[np.float64]  # (states,): the largest action value of each state
     action_values: NDArray[np.float64]  # (states, actions), -inf where an action is illegal
     policy: NDArray[np.intp]  # (states,): the best action; of equally good ones the first, or one that ends the episode
-    iterations: int  # sweeps of value iteration, or policies that policy iteration looked at
+    iterations: int  # sweeps of value iteration, or policies evaluated by policy iteration
     error_bound: float
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ def made_plan(
     iterations: int,
     patience: int,
 ) -> Plan:
-    """The plan that one more sweep over the values makes, with its bound."""
+    """Build the plan from one more sweep over the values, with its error bound."""
     action_values = np.ascontiguousarray(backup(values))
     best = action_values.max(axis=1)
     doubt = backup.doubt(float(np.abs(best - values).max()), best)
@@ -70,7 +70,7 @@ def _greedy(
     first = action_values.argmax(axis=1)
     if backup.contracts:
         return first
-    # To stay for nothing is as good as to go on, but whoever stays never gets what the state is worth.
+    # Staying for free looks as good as continuing, but a policy that stays never gets the state's value.
     as_good = action_values >= (best - 8.0 * backup.rounding(best))[:, None]
     ending = ending_actions(model, as_good)
     return np.where(ending >= 0, ending, first)

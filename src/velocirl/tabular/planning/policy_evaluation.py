@@ -1,4 +1,4 @@
-"""What a given policy is worth, exactly."""
+"""Exact policy evaluation."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from velocirl.tabular.planning.faults import TOLERANCE, ModelError
 from velocirl.tabular.planning.models import TabularModel
 from velocirl.tabular.planning.value_iteration import settled
 
-DENSE_STATES = 2000  # up to which the equations are solved at once: 32 MB, a tenth of a second
+DENSE_STATES = 2000  # up to this size the equations are solved directly: 32 MB, a tenth of a second
 MAX_SWEEPS = 1_000_000
 
 
 def evaluate_policy(
     model: TabularModel, policy: ArrayLike, gamma: float, tolerance: float = 1e-10
 ) -> NDArray[np.float64]:
-    """The value of every state (states,) under a policy: actions (states,), or their probabilities (states, actions).
+    """Return the value of every state (states,) under a policy: actions (states,) or probabilities (states, actions).
 
-    V = r + gamma P V, solved at once for up to 2000 states, by sweeps to the `tolerance` beyond. At gamma = 1 the
-    policy must not get rewards for ever; where it never ends and gets none, a state is worth 0.
+    V = r + gamma P V, solved directly for up to 2,000 states, beyond that by sweeps to the `tolerance`. At gamma = 1
+    the policy must not collect rewards forever. If it never ends and collects none, the value is 0.
     """
     return chain_values(under(model, policy), gamma, tolerance, np.zeros(model.states))
 
 
 def under(model: TabularModel, policy: ArrayLike) -> TabularModel:
-    """The model under a policy: each state has one action left, which is to follow it."""
+    """Return the model under a policy: each state has one action left, which follows the policy."""
     weights = _action_weights(model, np.asarray(policy)).ravel()[model.pairs]
     used = weights > 0.0
     counts = np.bincount(model.pairs[used] // model.actions, minlength=model.states)
@@ -48,7 +48,7 @@ def under(model: TabularModel, policy: ArrayLike) -> TabularModel:
 def chain_values(
     chain: TabularModel, gamma: float, tolerance: float, guess: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The values of a model with one action, from a guess where they are found by sweeps."""
+    """Return the values of a model with one action; sweeps start from `guess`."""
     backup = Backup(chain, gamma)
     endless = np.zeros(chain.states, np.bool_)
     if not backup.contracts:
@@ -67,7 +67,7 @@ def chain_values(
 
 
 def _action_weights(model: TabularModel, policy: NDArray[Any]) -> NDArray[np.float64]:
-    """How likely a policy takes each action (states, actions)."""
+    """Return the probability of each action under a policy, (states, actions)."""
     shape = (model.states, model.actions)
     if policy.shape == (model.states,) and np.issubdtype(policy.dtype, np.integer):
         beyond = (policy < 0) | (policy >= model.actions)

@@ -1,4 +1,4 @@
-"""Policy iteration: evaluate a policy exactly, take what is better, until nothing is."""
+"""Policy iteration: evaluate a policy exactly, then act greedily, until nothing improves."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from velocirl.tabular.planning.models import TabularModel
 from velocirl.tabular.planning.plans import Plan, made_plan
 from velocirl.tabular.planning.policy_evaluation import chain_values, under
 
-PATIENCE = 1000  # sweeps that the bound may cost where gamma is 1
+PATIENCE = 1000  # sweeps allowed for the error bound if gamma is 1
 
 
 def policy_iteration(model: TabularModel, gamma: float, tolerance: float = 1e-10, max_iterations: int = 1000) -> Plan:
-    """The best plan for a discount `gamma`, found in a few steps of exact policy evaluation.
+    """Return the optimal plan for a discount `gamma`, found in a few exact policy evaluations.
 
-    `tolerance` is for models too large to be solved at once, see `evaluate_policy`. At gamma = 1 it is the best of the
-    policies that end; the first one goes to an end as directly as it can. Truncation is not modelled: a time limit does
-    not count.
+    `tolerance` is for models too large to be solved directly, see `evaluate_policy`. At gamma = 1 the plan is the best
+    of the policies that end; the first policy takes the shortest way to an end. Truncation is not modeled: a time limit
+    does not count.
     """
     backup = Backup(model, gamma)
     values = np.zeros(model.states)
@@ -31,7 +31,7 @@ def policy_iteration(model: TabularModel, gamma: float, tolerance: float = 1e-10
         values = chain_values(under(model, policy), gamma, tolerance, values)
         action_values = backup(values)
         kept = action_values[np.arange(model.states), policy]
-        # By more than rounding, or equally good actions would take turns for ever.
+        # Better by more than rounding, or equally good actions would alternate forever.
         better = action_values.max(axis=1) > kept + 4.0 * backup.rounding(values)
         if not better.any():
             return made_plan(model, backup, values, policy, iteration, PATIENCE)

@@ -1,4 +1,4 @@
-"""Random models with a given shape, to test planners and learners on."""
+"""Random models of a given shape, for testing planners and learners."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from velocirl.tabular.planning.models import TabularModel
 def random_model(
     states: int, actions: int, branching: int, seed: int, *, ending: float = 0.0, illegal: float = 0.0
 ) -> TabularModel:
-    """A Garnet (Archibald et al., 1995): each action leads to `branching` different states, drawn evenly.
+    """Build a Garnet (Archibald et al., 1995): each action leads to `branching` different states, drawn uniformly.
 
-    Their probabilities are the pieces of a stick that is broken at even random; each outcome pays a reward from the
-    normal distribution. Each outcome terminates with the chance `ending`; each action but one of a state is illegal
-    there with the chance `illegal`. Episodes begin anywhere, evenly.
+    Their probabilities are the pieces of a stick broken at uniformly random points. Each outcome has a normally
+    distributed reward, and terminates with probability `ending`. All but one action of each state are illegal with
+    probability `illegal`. Episodes begin in any state with equal probability.
     """
     if min(states, actions) < 1 or not 1 <= branching <= states:
         raise ValueError(
@@ -44,7 +44,7 @@ def random_model(
 
 
 def _different(rng: np.random.Generator, rows: int, count: int, states: int) -> NDArray[np.intp]:
-    """(rows, count): `count` different states in each row, every set equally likely (Floyd's sampling)."""
+    """Sample `count` different states per row, (rows, count), every set equally likely (Floyd's sampling)."""
     drawn = np.empty((rows, count), np.intp)
     for column, last in enumerate(range(states - count, states)):
         draw = rng.integers(0, last + 1, rows)

@@ -1,4 +1,4 @@
-"""From the forms in which people write a model to columns of outcomes."""
+"""Conversion of the input formats of a model to columns of outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from velocirl.tabular.planning.faults import ModelError, checked_mask
 
-# [(probability, next state, reward, terminated), ...] for each action that is legal in a state.
+# [(probability, next state, reward, terminated), ...] for each legal action of a state.
 Actions: TypeAlias = Mapping[int, Sequence[tuple[Any, ...]]] | Sequence[Sequence[tuple[Any, ...]]]
 
 
@@ -27,7 +27,7 @@ class Columns(NamedTuple):
 def read_arrays(
     probabilities: ArrayLike, rewards: ArrayLike, terminal: ArrayLike | None, legal: ArrayLike | None
 ) -> tuple[int, int, NDArray[np.bool_], Columns]:
-    """States, actions, which are legal, and the outcomes of dense arrays."""
+    """Return the number of states and actions, the legal mask, and the outcomes of dense arrays."""
     dense = np.array(probabilities, np.float64)  # a copy: the rows of terminal states change
     if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or dense.size == 0:
         raise ValueError(f"probabilities must have the shape (states, actions, states), got {dense.shape}")
@@ -57,7 +57,7 @@ def read_arrays(
 def read_lists(
     table: Mapping[int, Actions] | Sequence[Actions], actions: int | None, legal: ArrayLike | None
 ) -> tuple[int, int, NDArray[np.bool_], Columns]:
-    """The same of nested lists or mappings."""
+    """Return the number of states and actions, the legal mask, and the outcomes of nested lists or mappings."""
     rows, widest = [], 1
     for state, offered in _in_order(table, "states"):
         for action, outcomes in _in_order(offered, f"the actions of state {state}", gaps=True):
@@ -81,7 +81,7 @@ def read_lists(
 
 
 def _in_order(numbered: Any, name: str, gaps: bool = False) -> list[tuple[int, Any]]:
-    """What is numbered from 0, by a list or by the keys of a mapping; only actions may be missing."""
+    """Return (number, item) pairs of a list or of a mapping with integer keys from 0; only actions may have gaps."""
     if not isinstance(numbered, Mapping):
         return list(enumerate(numbered))
     keys = sorted(numbered)

@@ -1,4 +1,4 @@
-"""Value iteration: the Bellman equation, applied until the values stand still."""
+"""Value iteration: Bellman backups until the values converge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from velocirl.tabular.planning.plans import Plan, made_plan
 
 
 def value_iteration(model: TabularModel, gamma: float, tolerance: float = 1e-10, max_sweeps: int = 1_000_000) -> Plan:
-    """The best plan for a discount `gamma`, with values within `tolerance` of the optimum.
+    """Return the optimal plan for a discount `gamma`, with values within `tolerance` of the optimum.
 
     V(s) <- max over a of the expectation of r + gamma V(s'), from V = 0
 
-    The bound can stay above the tolerance where floating-point numbers are no finer. At gamma = 1 the sweeps go on
-    until only rounding is left, as they do if episodes end; an error says if it was not so after `max_sweeps`. Where
-    episodes last for thousands of steps, policy iteration is finer and faster. Truncation is not modelled: a time limit
-    does not count.
+    The bound can stay above the tolerance if floating-point precision is too coarse. At gamma = 1 the sweeps continue
+    until only rounding is left, which happens if episodes end. A RuntimeError is raised if it has not happened after
+    `max_sweeps`. If episodes last for thousands of steps, policy iteration is more precise and faster. Truncation is
+    not modeled: a time limit does not count.
     """
     backup = Backup(model, gamma)
     values, sweeps = settled(backup, np.zeros(model.states), tolerance, max_sweeps)
@@ -28,7 +28,7 @@ def value_iteration(model: TabularModel, gamma: float, tolerance: float = 1e-10,
 def settled(
     backup: Backup, values: NDArray[np.float64], tolerance: float, max_sweeps: int
 ) -> tuple[NDArray[np.float64], int]:
-    """Sweep until the values are within the tolerance, or as near as numbers are; how many sweeps it took."""
+    """Sweep until the values are within the tolerance or at rounding. Returns the values and the number of sweeps."""
     if not tolerance > 0.0:
         raise ValueError(f"tolerance must be above 0, got {tolerance!r}")
     change = np.inf

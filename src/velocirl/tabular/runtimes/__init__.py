@@ -1,1 +1,1 @@
-"""What runs the copies of an environment: one core, threads, processes, MPI ranks, a GPU; found by name."""
+"""Runtimes, found by name: one core, threads, processes, MPI ranks, a GPU."""

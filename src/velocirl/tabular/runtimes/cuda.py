@@ -1,8 +1,8 @@
-"""A fleet of copies on a GPU that learn into one table there.
+"""Fleet on a GPU whose environments update one table there.
 
-A thousand copies may take the same action in the same state of the same round. Each adds its target to a sum that
-belongs to the pair; when all have, the first of them moves the value by 1 - (1 - learning rate)^n towards the mean of
-the n targets: as far as n updates one after another, in whatever order the GPU had them.
+A thousand environments may take the same action in the same state of the same round. Each adds its target to the sum of
+the pair. When all have, the first of them moves the value by 1 - (1 - learning rate)^n toward the mean of the n
+targets. This equals n updates one after another, in whatever order the GPU had them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ ROWS = (
     "final_observation",
     "mask",
     "final_mask",
-)  # of the copies, where each has several numbers
-WATCHED = 4096  # copies of whose episodes is told: enough to know how it goes, few enough to copy in no time
-KEPT = 100  # episodes that are told of at most
+)  # arrays with several numbers per environment
+WATCHED = 4096  # environments whose episodes are reported: enough to show progress, few enough to copy quickly
+KEPT = 100  # episodes reported at most
 
 
 def make_learner(agent: TabularAgent) -> TableLearner:
-    """A fleet on the GPU."""
+    """Create a learner with a fleet on the GPU."""
     config, native = agent.config, agent.source.native
     if native is None:
         raise ValueError(f'{agent.source.id} steps in Python, which no GPU runs: use runtime="processes"')
@@ -64,26 +64,26 @@ def make_learner(agent: TabularAgent) -> TableLearner:
 
 
 def by_columns(array: NDArray[Any]) -> Any:
-    """An array of the device in which the numbers of neighbouring copies lie side by side: so neighbours read them."""
+    """Copy to the device in column order: values of neighboring environments are adjacent, for coalesced reads."""
     return cuda.to_device(np.asfortranarray(array))
 
 
-MOVED = ROUNDS  # the place in the tally: on a GPU, how many values moved
+MOVED = ROUNDS  # offset in the tally: on a GPU, the number of updated values
 
 
 class Sums(NamedTuple):
-    """Where the copies of a round bring their targets together."""
+    """Sums of the targets of a round's environments."""
 
-    targets: NDArray[Any]  # (values of the table,) the sum of each one's targets
-    hits: NDArray[np.int32]  # (values of the table,) how many there are
-    first: NDArray[np.int8]  # (copies,) whether this copy came first, and moves the value
-    ended: NDArray[np.int8]  # (some copies,) whether an episode ended since this was looked at
+    targets: NDArray[Any]  # (values of the table,) the sum of each value's targets
+    hits: NDArray[np.int32]  # (values of the table,) the number of targets
+    first: NDArray[np.int8]  # (envs,) whether this environment came first, and updates the value
+    ended: NDArray[np.int8]  # (at most WATCHED,) whether an episode ended since the last read
 
 
 class CUDALearner:
-    """One thread for each copy; the rounds of an iteration are one launch, in which the threads wait for each other."""
+    """Learner with one thread per environment; an iteration is one launch, with grid synchronization between rounds."""
 
-    grain = 0  # a call may be short
+    grain = 0  # a call may be short: no minimum of steps
 
     def __init__(self, task: TabularTask, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
         self._table, self._report, self.fleet = task.table, task.report, envs
@@ -117,7 +117,7 @@ class CUDALearner:
         self._begun, self._ahead, self._threads = False, False, 0
 
     def run(self, pace: Pace, first: int) -> Outcome:
-        """All rounds in one launch."""
+        """Run all rounds in one launch."""
         if not self._begun:
             self._begin.launch(self.num_envs, (self._copies, self._rows, self._pupils, np.float32(pace.rate)))
             self._begun = True
@@ -140,7 +140,7 @@ class CUDALearner:
         self._ahead = False
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The copies, what they are in the middle of, and their streams."""
+        """Return the environments' states, their pending steps and random streams."""
         if not self._begun:
             return {}
         own = {f"current.{name}": self._fetched(self._pupils, name) for name in SAVED}
@@ -148,7 +148,7 @@ class CUDALearner:
         return {**own, **fleet, "policy.rng": self._fetched(self._pupils, "rng")}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         if "policy.rng" not in state:
             return
         arrays: dict[str, Any] = {"policy.rng": self._pupils.rng}
@@ -160,7 +160,7 @@ class CUDALearner:
         self._begun = True
 
     def close(self) -> None:
-        """The arrays go with the learner."""
+        """Do nothing: the arrays are freed with the learner."""
 
     @staticmethod
     def _fetched(arrays: Any, name: str) -> NDArray[Any]:
@@ -190,7 +190,7 @@ class CUDALearner:
 
 
 def entering(task: TabularTask) -> Callable[..., Any]:
-    """`enter(sums, place, action, coin, target, i)`: copy i's target joins those of the others."""
+    """Compose `enter(sums, place, action, coin, target, i)`: add environment i's target to the sum of its value."""
     actions, sets = task.actions, task.rule.sets
 
     def enter(sums, place, action, coin, target, i):
@@ -202,7 +202,7 @@ def entering(task: TabularTask) -> Callable[..., Any]:
 
 
 def learning(task: TabularTask, counts_visits: bool) -> Callable[..., Any]:
-    """`learn(rows, sums, place, action, coin, step) -> its error`: move a value towards the mean of its targets."""
+    """Compose `learn(rows, sums, place, action, coin, step) -> error`: move a value toward the mean of its targets."""
     actions, sets, move = task.actions, task.rule.sets, task.rule.learn
 
     def learn(rows, sums, place, action, coin, step):
@@ -213,14 +213,14 @@ def learning(task: TabularTask, counts_visits: bool) -> Callable[..., Any]:
         sums.hits[value] = 0
         sums.targets[value] = 0
         if counts_visits:
-            rows[place].visits[action] += hits - 1  # one was counted
+            rows[place].visits[action] += hits - 1  # the rule has counted one
         return abs(error)
 
     return learn
 
 
 def begin_kernel(parts: Scalars) -> Callable[..., Any]:
-    """`begin(copies, table, current, rate)`: look and choose for the first time."""
+    """Compose `begin(copies, table, current, rate)`: observe and choose for the first time."""
     look, decide = parts.look, parts.decide
 
     def begin(copies, table, current, rate):
@@ -240,7 +240,7 @@ def round_kernel(
     enter: Callable[..., Any],
     learn: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """`run(copies, table, current, sums, pace)`: many rounds, between whose halves all threads meet."""
+    """Compose `run(copies, table, current, sums, pace)`: many rounds, with a grid synchronization after each half."""
     move, conclude, show = life.move, life.conclude, life.show
     look, decide, look_back = parts
 

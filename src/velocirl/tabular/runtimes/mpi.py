@@ -1,8 +1,8 @@
-"""MPI ranks that learn into tables of their own, and merge them every `steps_per_sync` steps.
+"""Synchronous MPI runtime: ranks learn into tables of their own and merge them every `steps_per_sync` steps.
 
-All ranks meet, so that all tables are alike after every exchange and a run can be repeated: it depends on the seed and
-the number of ranks only. How tables are merged says `velocirl.tabular.tables.merging`. Every rank takes as many steps
-as every other; where some are slower, `runtime="mpi-async"` lets none wait for another.
+All ranks synchronize, so that all tables are equal after every exchange. A run is repeatable: it depends only on the
+seed and the number of ranks. `velocirl.tabular.tables.merging` describes the merge. All ranks take the same number of
+steps. If some ranks are slower, `runtime="mpi-async"` avoids the waiting.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ conduct = together
 
 
 def make_learner(agent: TabularAgent) -> TableLearner:
-    """The learner of this rank."""
+    """Create the learner of this rank."""
     return SynchronousLearner(agent, world())
 
 
 class SynchronousLearner(RankLearner):
-    """A rank that meets all others after every period."""
+    """Rank that synchronizes with all others after every period."""
 
     def run(self, pace: Pace, first: int) -> Outcome:  # noqa: ARG002 - a rank has a pace of its own
         """Take this rank's steps up to the next exchange, and exchange."""
@@ -36,12 +36,12 @@ class SynchronousLearner(RankLearner):
         return self._exchange(learn_rounds(self.agent, self.learner, first, rounds, ranks), GOING_ON)
 
     def meet(self) -> None:
-        """All ranks begin; what was remembered before may still be learnt from."""
+        """Synchronize all ranks at the start; mark rows of stored steps, which may still be learned from."""
         super().meet()
         self.agent.table.mark(self.learner.remembered())
 
     def drain(self) -> Outcome | None:
-        """Where only this rank knows that training is to stop, let the others know when they come."""
+        """If only this rank is about to stop training, inform the others at their next exchange."""
         if self.agreed or self.agent.finished:
             return None
         outcome = self._exchange(NOTHING, self.reason_to_stop)

@@ -1,17 +1,19 @@
-"""MPI ranks that learn into tables of their own, and exchange with one that all own, each when it comes to it.
+"""Asynchronous MPI runtime: each rank learns into its own table and exchanges with a common one when it is ready.
 
 No rank waits for another. The rows of the common table lie in blocks, one on each rank. Every `steps_per_sync` steps a
-rank goes round the owners, its own block first: it locks the block, gets what is there, accumulates what it has to add,
-and goes on from the sum. What it adds is as if its own updates had been made after those of the others. With k = 1 -
-(1 - learning rate)^n, the share by which n updates bring a value W0 to their target T, this rank has moved it by
-k (T - W0) = delta; where others have meanwhile brought it to W, the same updates would have made W + k (T - W), so that
+rank visits the owners, its own block first. It locks the block, gets the values, accumulates its own contribution, and
+continues from the sum.
+
+The contribution is what the rank's updates would have added after those of the others. Let k = 1 - (1 - learning
+rate)^n: the fraction by which n updates move a value W0 toward their target T. This rank has moved it by k (T - W0) =
+delta. Other ranks have meanwhile moved it to W, where the same updates would have made W + k (T - W). So the rank adds
 
     delta - k (W - W0)
 
-is added. Ranks that move a value to the same target end there, never beyond, however many they are.
+Ranks that move a value to the same target end there, never beyond, however many they are.
 
-Steps are counted where all ranks see it, and a rank takes the next ones as soon as it is done with the last: a faster
-one takes more. Episodes in the metrics are those of the first rank.
+Steps are counted in memory that all ranks can access, and a rank claims the next ones as soon as it is done: a faster
+rank takes more. Episodes in the metrics are those of rank 0.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from velocirl.tabular.runtimes.mpi_rounds import learn_rounds
 from velocirl.tabular.runtimes.mpi_windows import CommonTable, Counters
 from velocirl.tabular.runtimes.mpi_world import together
 
-SMALLEST = 8  # towards the end ranks take less at a time, so that they end together, but no less than this part
+SMALLEST = 8  # toward the end ranks take less at a time, to end together, but at least this part
 
 
 def conduct(agent: TabularAgent, total_steps: int | None) -> AbstractContextManager[bool]:
-    """Train while this context lasts, all ranks at once."""
+    """Return the context of training, entered by all ranks at once."""
     if agent.table.sparse:
         raise ValueError(
             'runtime="mpi-async" shares a dense table, and this one is sparse: use runtime="mpi", or storage="dense"'
@@ -40,31 +42,31 @@ def conduct(agent: TabularAgent, total_steps: int | None) -> AbstractContextMana
 
 
 def make_learner(agent: TabularAgent) -> TableLearner:
-    """The learner of this rank."""
+    """Create the learner of this rank."""
     return AsynchronousLearner(agent, world())
 
 
 class AsynchronousLearner(RankLearner):
-    """A rank that has a part of the common table besides."""
+    """Rank that also owns a block of the common table."""
 
     common: CommonTable
     counters: Counters
-    error = 0.0  # of the last rounds
+    error = 0.0  # mean absolute TD error of the last rounds
 
     def meet(self) -> None:
-        """All ranks begin, with the table of the first one as the common one."""
+        """Begin on all ranks, with the table of rank 0 as the common one."""
         super().meet()
         self.common = CommonTable(self.comm, self.replica)
         self.counters = Counters(self.comm, self.agent.steps)
-        self.comm.Barrier()  # nobody adds to what is not there yet
+        self.comm.Barrier()  # no rank may add to a block before it is initialized
 
     def part(self) -> None:
-        """All ranks have ended; who comes first waits."""
+        """Wait until all ranks have ended, then free the common table."""
         self.common.free()
         self.counters.free()
 
     def run(self, pace: Pace, first: int) -> Outcome:  # noqa: ARG002 - a rank has a pace of its own
-        """Take some of the steps that are left, and exchange what was learnt."""
+        """Take some of the remaining steps, and exchange the updates."""
         agent, ranks, goal, rounds = self.agent, self.comm.size, self.agent.goal, 0
         assert goal is not None  # noqa: S101 - learning
 
@@ -91,13 +93,13 @@ class AsynchronousLearner(RankLearner):
                        outcome.reported)  # fmt: skip
 
     def drain(self) -> Outcome | None:
-        """Where only this rank knows that training is to stop, let the others know; then take what all have done."""
+        """Inform the others if only this rank is about to stop; then collect what all ranks have done."""
         agent = self.agent
         if not self.agreed and not agent.finished:
             self.counters.stop(self.reason_to_stop)
             self.agreed = True
         self.comm.Barrier()
         if self.comm.size > 1:
-            self.common.exchange(agent.config.learning_rate)  # there is nothing left to add
+            self.common.exchange(agent.config.learning_rate)  # nothing is left to add
         taken, _ = self.counters.read()
         return Outcome(taken - agent.steps, self.error, [], []) if taken > agent.steps else None

@@ -1,4 +1,4 @@
-"""What ranks tell each other when they meet: what moved in their tables, and how their episodes ended."""
+"""MPI exchange of table deltas and episode statistics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from velocirl.tabular.tables.merging import Changes, Replica
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-FIGURES = 4  # that a rank tells of its rounds, before its episodes
-BLOCK = 1 << 22  # values that are summed up at a time, so that a large table needs little memory besides
+FIGURES = 4  # numbers that a rank sends of its rounds, before its episodes
+BLOCK = 1 << 22  # values summed at a time, so that a large table needs little extra memory
 
 
 def share_table(comm: Intracomm, replica: Replica) -> None:
-    """The table of the first rank becomes that of all."""
+    """Broadcast the table of rank 0."""
     table = replica.table
     count = comm.bcast(len(table))
     rows = table.arrays.rows[:count] if comm.rank == 0 else np.empty(count, table.row)
@@ -34,10 +34,10 @@ def share_table(comm: Intracomm, replica: Replica) -> None:
 
 
 def exchange(comm: Intracomm, replica: Replica, changes: Changes, counts: NDArray[np.int64]) -> None:
-    """Merge what moved on all ranks, so many values on each.
+    """Merge what moved on all ranks; `counts` has the number of changed values of each rank.
 
-    Of a dense table of which much has moved, everything is summed up; else ranks tell each other what has moved.
-    The former takes less for each value (tools/mpi_scaling.py measures both).
+    If much of a dense table has moved, all its values are summed. Otherwise the ranks exchange lists of changes.
+    Summing takes less time per value (tools/mpi_scaling.py measures both).
     """
     table = replica.table
     if not table.sparse and 2 * int(counts.sum()) > table.states * table.actions:
@@ -49,7 +49,7 @@ def exchange(comm: Intracomm, replica: Replica, changes: Changes, counts: NDArra
 
 
 def share_out(comm: Intracomm, replica: Replica, changes: Changes) -> None:
-    """Tell the owner of each row what moved in it on this rank; the owner tells all what came of it."""
+    """Send the changes of each row to its owner, who merges them and sends the result to all ranks."""
     received = np.empty_like(changes.counts)
     comm.Alltoall(changes.counts, received)
     kind = _bytes_of(changes.list.dtype)
@@ -65,7 +65,7 @@ def share_out(comm: Intracomm, replica: Replica, changes: Changes) -> None:
 
 
 def list_changes(comm: Intracomm, replica: Replica, changes: NDArray[Any], counts: NDArray[np.int64]) -> None:
-    """Tell all ranks what moved on this one, so many values on each, and merge what moved on all."""
+    """Gather the changes of all ranks, `counts` on each, and merge them."""
     gathered = replica.room(int(counts.sum()))
     kind = _bytes_of(changes.dtype)
     comm.Allgatherv([changes, len(changes), kind], [gathered, _spans(counts), kind])
@@ -74,18 +74,18 @@ def list_changes(comm: Intracomm, replica: Replica, changes: NDArray[Any], count
 
 
 class Said(NamedTuple):
-    """What the ranks have said when they met."""
+    """Round statistics of all ranks."""
 
-    outcome: Outcome  # of all ranks
-    changes: NDArray[np.int64]  # how many values have moved on each
-    stop: int  # the highest of what they said of stopping
+    outcome: Outcome  # combined over all ranks
+    changes: NDArray[np.int64]  # number of changed values per rank
+    stop: int  # the highest stop code of all ranks
 
 
 def say(comm: Intracomm, outcome: Outcome, changes: int, stop: int, report: Sequence[str] = ()) -> Said:
-    """Tell all ranks what came of this one's rounds, in one small message, and hear what came of theirs.
+    """Gather the statistics of all ranks' rounds, in one small message.
 
-    Of the episodes the last ones of each rank are told, as many in all as are averaged over, with what the environment
-    reports of them.
+    Each rank sends its last episodes with the environment's reported fields. Together they are as many as metrics
+    average over.
     """
     width = 2 + len(report)
     kept = -(-RECENT // comm.size)
@@ -108,7 +108,7 @@ def say(comm: Intracomm, outcome: Outcome, changes: int, stop: int, report: Sequ
 
 
 def sum_up(comm: Intracomm, replica: Replica) -> None:
-    """Sum up how far all values of a dense table moved on all ranks, some rows at a time."""
+    """Sum how far all values of a dense table moved on all ranks, some rows at a time."""
     from mpi4py import MPI
 
     table = replica.table
@@ -122,12 +122,12 @@ def sum_up(comm: Intracomm, replica: Replica) -> None:
 
 
 def _spans(counts: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """Parts of so many records, one after the other, as MPI wants to know them."""
+    """Return counts and offsets of adjacent parts, as MPI expects them."""
     return counts.tolist(), (np.cumsum(counts) - counts).tolist()
 
 
 def _bytes_of(record: np.dtype[Any]) -> Any:
-    """A record as MPI's own type, so that counts of large tables stay small."""
+    """Return the record as an MPI type, so that counts of large tables stay small."""
     from mpi4py import MPI
 
     return MPI.BYTE.Create_contiguous(record.itemsize).Commit()

@@ -1,4 +1,4 @@
-"""What the learners of MPI ranks have in common."""
+"""Base class of the learners of MPI ranks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from velocirl.tabular.tables.merging import Replica
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-# What a rank says of stopping; of several, the highest counts.
+# Stop codes of a rank; of several ranks, the highest counts.
 GOING_ON, STOPPED, SIGNALLED = range(3)
 REASONS = {STOPPED: "a callback stopped it", SIGNALLED: "SIGTERM"}
 
 
 class RankLearner:
-    """One rank of many: copies, streams and a table of its own. To make it, nothing is exchanged."""
+    """One of many ranks, with environments, streams and a table of its own. The constructor does not communicate."""
 
-    grain = 0  # a call may be short
+    grain = 0  # a call may be short: no minimum of steps
 
     def __init__(self, agent: TabularAgent, comm: Intracomm) -> None:
         agent.seeds = seeds_of_rank(agent.seed, comm.rank, agent.steps)
@@ -35,39 +35,39 @@ class RankLearner:
         self.agreed = False  # to stop before the goal
 
     def meet(self) -> None:
-        """All ranks begin, with the table of the first one."""
+        """Begin on all ranks, with the table of rank 0."""
         self.agreed = False
         share_table(self.comm, self.replica)
 
     def part(self) -> None:
-        """All ranks have ended; who comes first waits."""
+        """Wait until all ranks have ended."""
         self.comm.Barrier()
 
     def agree(self, stop: int) -> None:
-        """All ranks stop, for this reason unless a rank has its own."""
+        """Stop together with all ranks, for this reason unless this rank has its own."""
         self.agreed = True
         self.agent.stopping = self.agent.stopping or REASONS[stop]
 
     @property
     def reason_to_stop(self) -> int:
-        """Why this rank has left training before the goal: a callback says so, else it was a signal."""
+        """Why this rank has left training before the goal: a callback, or else a signal."""
         return STOPPED if self.agent.stopping is not None else SIGNALLED
 
     def settle(self) -> None:
-        """As the rank's own learner."""
+        """Bring the table up to date, by the rank's own learner."""
         self.learner.settle()
 
     def take(self) -> None:
-        """As the rank's own learner; the others get the table when training begins again."""
+        """Continue from the agent's table; other ranks receive it when training begins again."""
         self.learner.take()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: who goes on from the table begins new episodes, on as many ranks as there are then."""
+        """Return nothing: a resumed run begins new episodes, on any number of ranks."""
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing has to be known."""
+        """Do nothing: no state is needed."""
 
     def close(self) -> None:
-        """Give back what the rank's own learner holds."""
+        """Release the resources of the rank's own learner."""
         self.learner.close()

@@ -1,4 +1,4 @@
-"""The rounds that a rank takes by itself, from one exchange with the others to the next."""
+"""Rounds that a rank takes by itself between two exchanges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from velocirl.program.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import Outcome, TableLearner
 
-# Rates go in a straight line for as long as a call lasts, so that none lasts longer than this share of the training.
+# Rates change linearly within a call, so a call is at most this part of the training.
 CALLS = 20
 NOTHING = Outcome(0, 0.0, [], [])
 
 
 def seeds_of_rank(seed: int, rank: int, steps: int) -> Seeds:
-    """The seeds of a rank that begins after so many steps: the agent's own for the first one at the very beginning.
+    """Return the seeds of a rank that begins after `steps` steps; rank 0 at step 0 has the agent's own seeds.
 
-    Every other rank and every later beginning has other streams, so that no two see the same episodes.
+    Every other rank and every later start has other streams, so that no two see the same episodes.
     """
     if rank == 0 and steps == 0:
         return spread_seed(seed)
@@ -27,10 +27,10 @@ def seeds_of_rank(seed: int, rank: int, steps: int) -> Seeds:
 
 
 def learn_rounds(agent: TabularAgent, learner: TableLearner, first: int, rounds: int, ranks: int) -> Outcome:
-    """Take rounds, while so many ranks do the same; the run has taken `first` steps before them."""
+    """Take `rounds` rounds, in parallel with `ranks - 1` other ranks; `first` is the step of the run before them."""
     goal = agent.goal
     assert goal is not None  # noqa: S101 - learning
-    steps = agent.num_envs * ranks  # of a round of all
+    steps = agent.num_envs * ranks  # one round of all ranks
     calls = min(rounds, -(-CALLS * rounds * steps // goal.total))
     bounds = [rounds * k // calls for k in range(calls + 1)]
     outcomes = []
@@ -41,7 +41,7 @@ def learn_rounds(agent: TabularAgent, learner: TableLearner, first: int, rounds:
 
 
 def combined(outcomes: list[Outcome]) -> Outcome:
-    """Several outcomes as one, their episodes one after another."""
+    """Combine several outcomes into one, their episodes one after another."""
     steps = sum(one.steps for one in outcomes)
     error = sum(one.error * one.steps for one in outcomes) / max(steps, 1)
     returns = [value for one in outcomes for value in one.returns]

@@ -1,4 +1,4 @@
-"""Memory of the ranks that all of them can read and add to, one-sided: whose it is need not be there."""
+"""One-sided MPI memory: all ranks can read and add to it without the owner taking part."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from velocirl.tabular.tables.merging import Replica
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-STEPS, STOP = range(2)  # the places of the counters
-OWNER = 0  # of the counters
+STEPS, STOP = range(2)  # offsets of the counters
+OWNER = 0  # rank that holds the counters
 
 
 class Counters:
-    """The steps that ranks have taken upon them, and whether they are to stop."""
+    """Shared counters: the steps that ranks have claimed, and the stop code."""
 
     def __init__(self, comm: Intracomm, steps: int) -> None:
         from mpi4py import MPI
@@ -32,11 +32,11 @@ class Counters:
             self._window.Unlock(OWNER)
 
     def read(self) -> tuple[int, int]:
-        """The steps taken, and what is said of stopping."""
+        """Return the steps claimed and the stop code."""
         return self.take(lambda steps, stop: 0)  # noqa: ARG005
 
     def take(self, decide: Callable[[int, int], int]) -> tuple[int, int]:
-        """Take upon this rank as many steps as it decides, who knows those taken before and whether to stop; both."""
+        """Claim as many steps as `decide(steps, stop)` returns. Returns the steps claimed before and the stop code."""
         self._window.Lock(OWNER)
         steps, stop = self._add(STEPS, 0), self._add(STOP, 0)
         more = decide(steps, stop)
@@ -46,13 +46,13 @@ class Counters:
         return steps, stop
 
     def stop(self, reason: int) -> None:
-        """Tell all ranks to stop."""
+        """Set the stop code for all ranks."""
         self._window.Lock(OWNER)
         self._add(STOP, reason, self._mpi.MAX)
         self._window.Unlock(OWNER)
 
     def free(self) -> None:
-        """Give the memory back, all ranks at once."""
+        """Free the memory, on all ranks at once."""
         self._window.Free()
 
     def _add(self, place: int, more: int, operation: Any = None) -> int:
@@ -63,7 +63,7 @@ class Counters:
 
 
 class CommonTable:
-    """A dense table whose rows lie in blocks, one on each rank: all values of a block, then all its visits."""
+    """Dense table whose rows lie in blocks, one on each rank: all values of a block, then all its visits."""
 
     def __init__(self, comm: Intracomm, replica: Replica) -> None:
         from mpi4py import MPI
@@ -85,7 +85,7 @@ class CommonTable:
         self._window.Unlock(comm.rank)
 
     def exchange(self, rate: float) -> None:
-        """Add what this rank has learnt, block by block, and go on from what all have."""
+        """Add this rank's updates, block by block, and continue from the sum of all ranks."""
         for k in range(self._comm.size):
             owner = (self._comm.rank + k) % self._comm.size
             first, stop = self._bounds[owner], self._bounds[owner + 1]
@@ -100,7 +100,7 @@ class CommonTable:
             self._window.Unlock(owner)
 
     def free(self) -> None:
-        """Give the memory back, all ranks at once."""
+        """Free the memory, on all ranks at once."""
         self._window.Free()
 
     def _each(self, operation: Any, owner: int, parts: tuple[Any, Any], *more: Any) -> None:
@@ -112,5 +112,5 @@ class CommonTable:
 
 
 def _array(window: Any, dtype: Any) -> NDArray[Any]:
-    """The part of a window that this rank has."""
+    """Return this rank's part of a window."""
     return np.frombuffer(window, dtype)

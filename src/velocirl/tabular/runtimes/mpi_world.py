@@ -1,4 +1,4 @@
-"""The ranks of an MPI job: how they begin alike, who is heard, and how they all end where one fails."""
+"""Ranks of an MPI job: equal start, output by rank 0, and abort if one fails."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RUNTIMES = ("mpi", "mpi-async")
 
 @contextmanager
 def together(agent: TabularAgent, total_steps: int | None) -> Iterator[bool]:
-    """Train while this context lasts, all ranks at once; says whether this is the first one, which leads the others.
+    """Train within this context, on all ranks at once. Yields whether this is rank 0, which leads the others.
 
-    The learner of each rank meets the others at the beginning and parts from them at the end. A rank that fails ends
-    the whole job, with its traceback: the others would wait for it.
+    The learner of each rank synchronizes with the others at the beginning and at the end. A rank that fails aborts the
+    whole job, with its traceback: the others would wait for it forever.
     """
     comm = world()
     meeting: Any = None
@@ -39,7 +39,7 @@ def together(agent: TabularAgent, total_steps: int | None) -> Iterator[bool]:
     except BaseException as error:
         by_signal = isinstance(error, (KeyboardInterrupt, SystemExit))
         if by_signal and meeting is not None and (meeting.agreed or agent.finished):
-            meeting.part()  # every rank knows and has saved what it has to; this one ends as its signal asks
+            meeting.part()  # every rank is informed and has saved its data; this one ends as its signal asks
         elif comm.size > 1:
             abort(comm.rank)
         raise
@@ -47,7 +47,7 @@ def together(agent: TabularAgent, total_steps: int | None) -> Iterator[bool]:
 
 
 def abort(rank: int | None = None, code: int = 1) -> None:
-    """End all ranks, where there are several; with a rank, the exception at hand is told as its own."""
+    """End all ranks, if there are several; with `rank`, print the current exception as that rank's."""
     comm = world()
     if rank is not None:
         lines = "".join(traceback.format_exc())
@@ -59,7 +59,7 @@ def abort(rank: int | None = None, code: int = 1) -> None:
 
 
 def _begin_alike(agent: TabularAgent, total_steps: int | None, comm: Intracomm) -> None:
-    """The seed, steps and goal of the first rank become those of all; other settings must be the same already."""
+    """Broadcast seed, progress and goal from rank 0; other settings must already match."""
     goal = None if agent.goal is None else (agent.goal.start, agent.goal.total)
     own = {"seed": agent.seed, "steps": agent.steps, "iterations": agent.iterations, "goal": goal}
     settings = {"algorithm": agent.name, "environment": agent.source.id, "total_steps": total_steps}

@@ -1,4 +1,4 @@
-"""Keeping threads and processes on cores of their own, so that the system does not move them about."""
+"""CPU affinity: threads and processes pinned to cores, so that the system does not move them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from velocirl.engine.targets.cores import available_cores
 
 
 def cores_for(count: int) -> list[int]:
-    """A core for each of so many threads or processes, of those that this process may use."""
+    """Return a core for each of `count` threads or processes, of those that this process may use."""
     if not hasattr(os, "sched_setaffinity"):
         raise ValueError("pin needs Linux; leave it out here")
     if count > available_cores():
@@ -19,14 +19,14 @@ def cores_for(count: int) -> list[int]:
 
 
 def pin_process(core: int) -> None:
-    """Keep this process, and what it starts from now on, on a core."""
+    """Pin this process, and those it starts from now on, to a core."""
     os.sched_setaffinity(0, {core})
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keep the thread that is at it on a core, as long as this lasts."""
-    before = os.sched_getaffinity(0)  # of this thread: 0 is whoever asks
+    """Pin the calling thread to a core within this context."""
+    before = os.sched_getaffinity(0)  # 0: the calling thread
     os.sched_setaffinity(0, {core})
     try:
         yield

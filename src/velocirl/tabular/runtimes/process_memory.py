@@ -1,4 +1,4 @@
-"""Memory that processes share: arrays in one file without a name, which nobody has to clean up."""
+"""Memory shared by processes: arrays in one unnamed file, which needs no cleanup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.vector.host.workers import open_memory
 
 
 class Region(NamedTuple):
-    """Where in the file an array is, for another process to find it."""
+    """Location of an array in the file, for another process to map."""
 
     start: int
     shape: tuple[int, ...]
@@ -23,16 +23,16 @@ class Region(NamedTuple):
 
 
 class SharedMemory:
-    """Hands out arrays; their space is given back when nobody here refers to them any more."""
+    """Allocator of shared arrays; their space is released when no reference in this process is left."""
 
     def __init__(self) -> None:
         self.descriptor = open_memory()
         weakref.finalize(self, os.close, self.descriptor)
         self._size = 0
-        self._regions: dict[int, Region] = {}  # by the address of the array
+        self._regions: dict[int, Region] = {}  # by address of the array
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Zeros."""
+        """Allocate an array of zeros."""
         region = Region(self._size, shape, np.dtype(dtype))
         pages = -(-_bytes(region) // mmap.ALLOCATIONGRANULARITY)
         self._size += pages * mmap.ALLOCATIONGRANULARITY
@@ -44,12 +44,12 @@ class SharedMemory:
         return array
 
     def region(self, array: NDArray[Any]) -> Region:
-        """Where an array that `allocate` gave is."""
+        """Return the location of an array from `allocate`."""
         return self._regions[array.ctypes.data]
 
 
 def attach(descriptor: int, region: Region) -> NDArray[Any]:
-    """An array of another process, which has the file open at this descriptor."""
+    """Map an array of another process, which has the file open at this descriptor."""
     return _map(descriptor, region)[1]
 
 
@@ -63,7 +63,7 @@ def _map(descriptor: int, region: Region) -> tuple[mmap.mmap, NDArray[Any]]:
 
 
 def _give_back(memory: mmap.mmap, regions: dict[int, Region], address: int, owner: int) -> None:
-    """Whoever else maps it has been told of its successor, or is about to end; a fork of the owner leaves it alone."""
+    """Release the pages: other processes that map them have a successor or are about to end. Forks do nothing."""
     del regions[address]
     if hasattr(mmap, "MADV_REMOVE") and os.getpid() == owner:
         memory.madvise(mmap.MADV_REMOVE)

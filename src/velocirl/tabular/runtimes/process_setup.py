@@ -1,4 +1,4 @@
-"""What a process that learns is started with: the agent's class, settings and environment, as bytes."""
+"""Setup of a worker process: the agent's class, settings and environment, as bytes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from velocirl.vector.host.worker_handle import pickle_source, pickled_by_value
 
 
 class Setup(NamedTuple):
-    """What a worker begins with."""
+    """Initial state of a worker."""
 
     algorithm: type[TabularAgent]
     environment: bytes  # (EnvSpec | Environment, {}), pickled
     config: dict[str, Any]
     seeds: Seeds
-    copies: range  # of all the copies, those of this worker
-    core: int | None  # to be pinned to
-    tally: Region  # what this worker reports,
+    copies: range  # this worker's environments, numbered among all
+    core: int | None  # the core to pin to
+    tally: Region  # reported by this worker,
     episodes: Region
     counters: Region
-    work: Region  # and what all take their rounds from
+    work: Region  # shared by all workers: the rounds to take
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the workers of an agent have in common."""
+    """Setup that the workers of an agent have in common."""
 
     algorithm: type[TabularAgent]
     environment: bytes
@@ -47,9 +47,9 @@ class Recipe:
 
     @classmethod
     def of(cls, agent: TabularAgent, copies: int) -> Recipe:
-        """Of an agent whose workers have so many copies each."""
+        """Build the recipe of an agent whose workers have `copies` environments each."""
         source = agent.source
-        # In its process, a worker is serial. What its values begin with, the shared table knows: none is filled there.
+        # In its process, a worker is serial. The shared table has the initial values already: a worker fills none.
         own = {"runtime": "serial", "workers": None, "pin": False, "num_envs": copies, "initial_value": 0.0}
         native = source.native
         specification = None if native is not None else _sendable(source)
@@ -57,7 +57,7 @@ class Recipe:
         return cls(type(agent), environment, {**as_plain(agent.config), **own}, source, agent.seed)
 
     def setup(self, copies: range, core: int | None, start: int, regions: tuple[Region, ...]) -> bytes:
-        """That of one worker, as bytes; `start` counts how often workers were started."""
+        """Return the setup of one worker as bytes; `start` counts how often workers were started."""
         seed = self.seed if start == 0 else int(np.random.SeedSequence([self.seed, start]).generate_state(1)[0])
         config = {**self.config, "params": self.source.params_of(copies)}
         with pickled_by_value(self.algorithm):
@@ -73,7 +73,7 @@ def _sendable(source: Source) -> Makers:
 
 
 def pickle_native(environment: Environment | None) -> bytes:
-    """A compiled environment as bytes from which a worker can make it, wherever its functions were written."""
+    """Pickle a compiled environment, wherever its functions were defined."""
     functions = [] if environment is None else environment.functions.values()
     with ExitStack() as stack:
         for function in {function.__module__: function for function in functions}.values():

@@ -1,4 +1,4 @@
-"""What runs in a process that learns: some of the copies, into a table that all processes share."""
+"""Worker process: some of the environments, updating a table that all processes share."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ ATTACH, TAKE, STATE, LOAD = b"a", b"t", b"s", b"l"
 
 @dataclass(frozen=True)
 class SharedLesson(TabularTask):
-    """A task in which several processes learn into one table, and report in shared memory."""
+    """Task in which several processes update one table, and report in shared memory."""
 
     tally: NDArray[np.float64]
     episodes: NDArray[Any]
     counters: NDArray[np.int64]
 
     def settling(self, *, shared: bool = True) -> Callable[..., Any]:  # noqa: ARG002 - it is
-        """What follows the steps of a round; others may add rows at the same time."""
+        """Compose what follows the steps of a round; others may add rows at the same time."""
         return super().settling(shared=True)
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
-        """What so many copies need."""
+        """Allocate the arrays of `count` environments; those that are reported lie in shared memory."""
         own = super().current(count, streams)
         return own._replace(tally=self.tally, episodes=self.episodes, counters=self.counters)
 
 
 class Part(Protocol):
-    """A learner that takes some of the rounds."""
+    """Interface of a learner that takes some of the rounds."""
 
     def begin(self, rate: float) -> None:
-        """The first episodes begin, unless they did."""
+        """Begin the first episodes, unless they have begun."""
         ...
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
@@ -63,11 +63,11 @@ class Part(Protocol):
         ...
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next rounds, besides the table."""
+        """Return what determines the next rounds, except the table."""
         ...
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from the result of `state`."""
         ...
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Part(Protocol):
 
 
 class FleetPart(FleetLearner):
-    """Some of the copies of a fleet."""
+    """Learner on some environments of a fleet."""
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seeds: Seeds, copies: range) -> None:
         super().__init__(task, envs, seeds.policy)
@@ -98,12 +98,12 @@ class FleetPart(FleetLearner):
 
 
 class Worker(worker_process.Worker):
-    """Learns when its parent says so."""
+    """Worker that learns on commands of its parent."""
 
     learner: Part | None = None
 
     def start(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - there is nothing to describe
-        """Make the copies and compile everything."""
+        """Create the environments and compile everything."""
         setup: Setup = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
         if setup.core is not None:
             pin_process(setup.core)
@@ -111,9 +111,9 @@ class Worker(worker_process.Worker):
         tally, episodes, counters, self.work = (attach(self.memory, each) for each in regions)
         environment: Makers | Environment = pickle.loads(setup.environment)[0]  # noqa: S301
         if isinstance(environment, EnvSpec):
-            gymnasium.registry[environment.id] = environment  # where this process does not import what registers it
+            gymnasium.registry[environment.id] = environment  # its registration may not be imported here
         name = GYMNASIUM + environment.id if isinstance(environment, EnvSpec) else environment
-        name = name[0] if isinstance(name, list) else name  # of several that take turns, all have the same spaces
+        name = name[0] if isinstance(name, list) else name  # a list's environments have the same spaces
         agent = setup.algorithm(name, **setup.config)
         task = agent.task
         given = {field.name: getattr(task, field.name) for field in fields(task)}
@@ -130,7 +130,7 @@ class Worker(worker_process.Worker):
             self.learner = HostLearner(task, host, seeds.policy, copies.start)
 
     def answer(self, command: bytes) -> bytes | None:
-        """Carry out one command; what it returns is sent back."""
+        """Carry out one command. Returns the reply, if any."""
         if self.learner is None:
             raise RuntimeError("a worker cannot work before it has started")
         if command == STATE:
@@ -147,7 +147,7 @@ class Worker(worker_process.Worker):
         return None
 
     def current(self) -> int:
-        """The traceback says which copy raised."""
+        """Return -1: the traceback names the environment that raised."""
         return -1
 
     def close(self) -> None:

@@ -25,25 +25,25 @@ from velocirl.tabular.tables.table import Table
 from velocirl.vector.host.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.tabular.runtimes.process_worker"
-START_PATIENCE = 300.0  # seconds that a worker may take to import, to make its environments and to compile
-PATIENCE = 60.0  # seconds that it may take for a step of its copies
-LONGEST = 2.0  # seconds after which a call ends before its time, so that nobody waits long for a signal to count
-SAVED = ("policy.", "current.", "fleet.")  # the arrays of the workers in a saved state
+START_PATIENCE = 300.0  # seconds a worker may take to import, create its environments and compile
+PATIENCE = 60.0  # seconds a worker may take for a step of its environments
+LONGEST = 2.0  # seconds after which a call ends early, so that a signal takes effect soon
+SAVED = ("policy.", "current.", "fleet.")  # prefixes of the workers' arrays in a saved state
 
 
 def make_learner(agent: TabularAgent) -> ProcessLearner:
-    """Worker processes, each with its share of the copies."""
+    """Create a learner whose worker processes share the environments."""
     return ProcessLearner(agent)
 
 
 class ProcessLearner:
-    """Workers that take rounds as they come to them, and learn into one table without locks.
+    """Learner whose workers claim rounds as they become free, and update one table without locks.
 
-    The table is moved to memory that all share. It grows while the workers wait. A worker that ends, raises or hangs is
-    a `WorkerError`; all are ended then, and the next call starts new ones, with new episodes.
+    The table is moved to memory that all processes share. It grows while the workers wait. A worker that ends, raises
+    or hangs causes a `WorkerError`. All workers are ended then, and the next call starts new ones, with new episodes.
     """
 
-    grain = 0  # a call may be short
+    grain = 0  # a call may be short: no minimum of steps
 
     def __init__(self, agent: TabularAgent) -> None:
         if os.name != "posix":
@@ -73,7 +73,7 @@ class ProcessLearner:
         self._start()
 
     def run(self, pace: Pace, first: int) -> Outcome:
-        """The workers take rounds until all are taken; where the table is full, it grows in between."""
+        """Let the workers take rounds until all are taken. A full table grows in between. Returns the result."""
         if not self._workers:
             self._start()
         for current in self._pupils:
@@ -82,7 +82,7 @@ class ProcessLearner:
         workers, end = len(self._groups), begun + LONGEST
         wanted, done, over = pace.rounds * workers, 0, False
         while not over:
-            # Whoever is in the middle of a round when the table is full enough finishes it.
+            # A worker in the middle of a round when the table is full enough finishes the round.
             self._attach(self._table.grow(4 * self.num_envs))
             fullest = self._table.capacity - 2 * self.num_envs if self._table.sparse else NO_LIMIT
             self._work[TICKET] = done
@@ -97,20 +97,20 @@ class ProcessLearner:
         return outcome_of(self._pupils, first, self.num_envs, self._report)
 
     def settle(self) -> None:
-        """The agent's table is the one that is learnt into."""
+        """Do nothing: the workers update the agent's table itself."""
 
     def take(self) -> None:
-        """Where rows lie elsewhere now, workers who knew where make way for others."""
+        """End the workers if the table is sparse, as its rows may have moved; the next call starts new ones."""
         if self._table.sparse:
             self.close()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next rounds, of all workers; nothing where they were ended by a fault."""
+        """Return what determines the next rounds of all workers; nothing if a fault has ended them."""
         parts = self._exchange(STATE) if self._workers else [{}]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if all(parts) else {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave, here or where there were other workers."""
+        """Continue from the result of `state`, possibly of other workers."""
         own = {name: array for name, array in state.items() if name.startswith(SAVED)}
         if "policy.rng" not in own:
             return
@@ -120,20 +120,20 @@ class ProcessLearner:
         self._exchange(LOAD, list(groups))
 
     def gauges(self) -> dict[str, float]:
-        """How many workers there are, how long they were waited for and had nothing to do, how often all were replaced.
+        """Return the number of workers and restarts, the seconds spent waiting for workers and their idle seconds.
 
-        A worker has nothing to do from its own last round to the last one of all.
+        A worker is idle from the end of its own last round to the end of the last round of all.
         """
         times = {"waiting_seconds": self._waited, "workers/idle_seconds": self._idle}
         return {"workers": len(self._workers), **times, "restarts": max(self._starts - 1, 0)}
 
     def close(self) -> None:
-        """End the workers, which begin no more rounds from now on."""
+        """End the workers; they begin no more rounds."""
         self._work[TICKET] = NO_LIMIT
         stop_workers(self._workers, os.getpid())
 
     def _start(self) -> None:
-        """Start all workers; those that follow others get other seeds, so that no episode is repeated."""
+        """Start all workers; after a restart they have other seeds, so that no episode is repeated."""
         try:
             region = self._memory.region
             for group, core, current in zip(self._groups, self._cores, self._pupils, strict=True):
@@ -160,11 +160,11 @@ class ProcessLearner:
                 worker.send(command, None if payloads is None else pickle.dumps(payloads[number]))
             return self._wait(PATIENCE, end)
         except BaseException:
-            self.close()  # they are out of step with us
+            self.close()  # the workers are out of step with this process
             raise
 
     def _wait(self, patience: float, end: float | None = None) -> list[Any]:
-        """The reply of every worker, in whatever order they come; from `end` on, no more rounds are begun."""
+        """Collect the replies of all workers in any order; after time `end`, no more rounds begin."""
         replies: list[Any] = [None] * len(self._workers)
         waiting = set(range(len(self._workers)))
         poller, number_at = select.poll(), {worker.fileno(): n for n, worker in enumerate(self._workers)}

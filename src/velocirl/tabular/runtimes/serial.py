@@ -1,4 +1,4 @@
-"""One core."""
+"""Serial runtime: one core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from velocirl.vector.native import FleetVectorEnv
 
 
 def make_learner(agent: TabularAgent) -> FleetLearner | HostLearner:
-    """A fleet on one thread, or Gymnasium's environments in this process."""
+    """Create a learner: a fleet on one thread, or Gymnasium environments in this process."""
     seeds = agent.seeds
     envs = agent.source.make_copies(agent.num_envs, seed=seeds.environment, threads=1, workers=0)
     kind = FleetLearner if isinstance(envs, FleetVectorEnv) else HostLearner

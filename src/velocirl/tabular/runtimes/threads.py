@@ -1,4 +1,4 @@
-"""Threads that share a table."""
+"""Threaded runtime: threads that share a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from velocirl.vector.native import FleetVectorEnv
 
 
 def make_learner(agent: TabularAgent) -> TableLearner:
-    """A fleet, shared out to threads."""
+    """Create a learner with a fleet divided among threads."""
     source, seeds, threads = agent.source, agent.seeds, agent.config.workers or 1
     if source.native is None:
         raise ValueError(f'{source.id} steps in Python, which threads would share: use runtime="processes"')
@@ -23,13 +23,13 @@ def make_learner(agent: TabularAgent) -> TableLearner:
 
 
 class PinnedFleetLearner(FleetLearner):
-    """A fleet each of whose threads keeps to a core while it works."""
+    """Fleet learner that pins each thread to a core while it works."""
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int, cores: list[int]) -> None:
         super().__init__(task, envs, seed)
         self._cores = cores
 
     def take_share(self, thread: int) -> None:
-        """On the thread's own core."""
+        """Take the thread's part, pinned to its core."""
         with on_core(self._cores[thread]):
             super().take_share(thread)

@@ -1,1 +1,1 @@
-"""Tables of action values: how a state is numbered, where its row lies, and how an action is chosen from it."""
+"""Tables of action values: numbering of states, layout of rows, and choice of actions."""

@@ -1,8 +1,8 @@
-"""What moved in a table as a list of changes: collected, merged with those of other replicas, and taken over.
+"""Changes of a table as a list: collected, merged with those of other replicas, and applied.
 
-The rows of a dense table lie in strips, which belong to the replicas in turn. Each replica's list has the changes of
-the first one's strips first, and within them the order of the rows: so the owner of a strip can merge all that is said
-of it while its sums stay in a core's own cache.
+The rows of a dense table lie in strips, assigned to the replicas in turn. Each replica's list has the changes of the
+first owner's strips first, in order of the rows. So the owner of a strip can merge all its changes while the sums stay
+in a core's own cache.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from velocirl.engine.compiler.registers import fetch_ahead, lowest_bit
 from velocirl.tabular.tables.table import MARKS, find_known, find_or_add, is_marked, mark
 from velocirl.tabular.tables.value_table import ValueTable
 
-AHEAD = 12  # rows that are on their way from memory while others are worked on
-STRIP = 2**13  # values, or a little more
-OWNER, PART, COUNT = range(3)  # the places of a cursor: whose strips, the next of them, and the changes so far
+AHEAD = 12  # rows prefetched from memory while others are processed
+STRIP = 2**13  # values, or slightly more
+OWNER, PART, COUNT = range(3)  # offsets in a cursor: whose strips, the next of them, and the changes so far
 
 
 def change_type(table: ValueTable) -> np.dtype[Any]:
-    """The record of a value that moved: whose it is, how often it was updated, and how far it went times that.
+    """Return the record type of a changed value: state, action, updates, and distance moved times updates.
 
-    When changes are merged it becomes that of an outcome: all visits that there were, and the value as it is now.
+    After a merge the same record holds an outcome: the total of visits, and the merged value.
     """
     state = np.int32 if table.states < 2**31 else np.int64
     action = np.int16 if table.actions < 2**15 else np.int32
@@ -31,12 +31,12 @@ def change_type(table: ValueTable) -> np.dtype[Any]:
 
 
 def rows_of_strip(actions: int) -> int:
-    """How many rows a strip has: whole words of marks."""
+    """Return the number of rows of a strip, a multiple of the bits of a mark word."""
     return max(1, STRIP // actions // MARKS) * MARKS
 
 
 def visited(row, before, action, actions, sets):
-    """How often a value was updated since `before`: its visits, and at least once where it has moved."""
+    """Return how often a value was updated since `before`: its visits, and at least 1 if it has moved."""
     moved = 0
     for s in range(sets):
         moved |= 1 if row.values[s * actions + action] != before.values[s * actions + action] else 0
@@ -45,21 +45,21 @@ def visited(row, before, action, actions, sets):
 
 
 def state_of_place(rows, place):  # noqa: ARG001 - as the other
-    """The state of a row of a dense table."""
+    """Return the state of a row of a dense table."""
     return np.int64(place)
 
 
 def state_of_row(rows, place):
-    """The state of a row of a sparse table."""
+    """Return the state of a row of a sparse table."""
     return rows[place].state
 
 
 def collector(actions: int, sets: int, sparse: bool) -> Any:
-    """`collect(table, places, changes, ends, cursor)`: what moved in the rows that are marked.
+    """Compose `collect(table, places, changes, ends, cursor)`: list the changes in marked rows.
 
-    From the cursor on, until there is no more room; it has all when the cursor's owner is none. `ends` (owners,) says
-    where the changes of each end. There is room for the `places` of a strip: which rows are next is known before they
-    are needed, so that they are on their way from memory by then.
+    It continues from the cursor until `changes` is full; it is complete when the cursor's owner equals the number of
+    owners. `ends` (owners,) receives where the changes of each owner end. `places` has room for the rows of a strip:
+    listing them first allows prefetching.
     """
     state_of, words = state_of_row if sparse else state_of_place, rows_of_strip(actions) // MARKS
 
@@ -116,9 +116,9 @@ def collector(actions: int, sets: int, sparse: bool) -> Any:
 
 
 def strip_merger(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense tables only
-    """`merge(table, changes, spans, moved, visits, outcomes) -> their number`: changes of the strips of one owner.
+    """Compose `merge(table, changes, spans, moved, visits, outcomes) -> count`: merge changes of one owner's strips.
 
-    `spans` (replicas, 3) has where the changes of each replica begin and end, and a place for notes; `moved` and
+    `spans` (replicas, 3) has where the changes of each replica begin and end, and a scratch column. `moved` and
     `visits`, the sums of a strip, are zeros before and after.
     """
     strip = rows_of_strip(actions)
@@ -152,7 +152,7 @@ def strip_merger(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 
                     place, a = np.uint64(changes[i].state), np.uint64(changes[i].action)
                     k = (place - begin) * np.uint64(actions) + a
                     made = visits[k]
-                    if made != 0:  # else another replica's change has brought it here
+                    if made != 0:  # otherwise merged with another replica's change already
                         kept = table.before[place] if is_marked(table, place) else table.rows[place]
                         outcome = outcomes[count]
                         outcome.state = changes[i].state
@@ -172,7 +172,7 @@ def strip_merger(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 
 
 
 def taker(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense tables only
-    """`take(rows, outcomes)`: values as all replicas have them now."""
+    """Compose `take(rows, outcomes)`: apply the merged values."""
 
     def take(rows, outcomes):
         for i in range(np.uint64(0), np.uint64(len(outcomes))):
@@ -186,13 +186,13 @@ def taker(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense
 
 
 def counter(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - sparse tables only
-    """`count(table, changes)`: at most so many rows are new to a table."""
+    """Compose `count(table, changes)`: return an upper bound on the rows that are new to a table."""
 
     def count(table, changes):
         unknown, last = 0, np.int64(-1)
         for i in range(len(changes)):
             state = np.int64(changes[i].state)
-            if state != last:  # those of one state lie together
+            if state != last:  # changes of one state are adjacent
                 unknown += 1 if find_known(table, state) < 0 else 0
             last = state
         return unknown
@@ -201,9 +201,9 @@ def counter(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - spa
 
 
 def merger(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - sparse tables only
-    """`merge(table, changes, places)`: sum the changes up in the table's rows, then divide by their visits.
+    """Compose `merge(table, changes, places)`: sum the changes in the table's rows, then divide by their visits.
 
-    Each replica has its rows in an order of its own, so that all merge all changes.
+    Each replica has its rows in an order of its own, so every replica merges all changes.
     """
 
     def merge(table, changes, places):
@@ -225,7 +225,7 @@ def merger(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - spar
         for i in range(len(changes)):
             place, a = places[i], changes[i].action
             visits = np.int32(rows[place].visits[a] - before[place].visits[a])
-            if visits != 0:  # else another replica's change has brought it here
+            if visits != 0:  # otherwise merged with another replica's change already
                 for s in range(sets):
                     k = s * actions + a
                     rows[place].values[k] = before[place].values[k] + rows[place].values[k] / visits

@@ -1,8 +1,7 @@
-"""Choosing an action by the values of a row: the best one mostly, another one often enough to learn about it.
+"""Exploration strategies: epsilon-greedy, softmax and UCB over the values of a row.
 
-Every way has a rate, which falls over training: the probability of a random action, the temperature of a softmax, or
-the weight of what was tried seldom. Equal values are drawn from evenly, and an action that the mask forbids is never
-chosen.
+Every strategy has a rate, which falls over training: the probability of a random action, the temperature of a softmax,
+or the weight of the UCB bonus. Ties are broken uniformly, and an action that the mask forbids is never chosen.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ import numpy as np
 from velocirl.engine import random
 
 LOWEST = -3.0e38  # below every value
-TRIED_NEVER = 1.0e30  # what a mere try is worth: more than any value
-COLDEST = 1.0e-6  # the least temperature, so that a schedule may end at 0: only the best are chosen then
+TRIED_NEVER = 1.0e30  # score of an action that was never tried: above every value
+COLDEST = 1.0e-6  # the lowest temperature, so that a schedule may end at 0: only the best are chosen then
 WAYS = ("epsilon_greedy", "softmax", "ucb")
 
 
 class Exploring(NamedTuple):
-    """A way to choose, for rows of one kind."""
+    """Exploration strategy, compiled for rows of one kind."""
 
     choose: Callable[..., Any]  # (rows, place, mask, rng, rate) -> the action, and the value of the best one
     best: Callable[..., Any]  # (rows, place, mask) -> the highest value
-    expected: Callable[..., Any]  # (rows, place, mask, rate) -> the mean value of what `choose` chooses
+    expected: Callable[..., Any]  # (rows, place, mask, rate) -> the mean value of the action chosen by `choose`
     greedy: Callable[..., Any]  # (rows, place, mask, rng) -> one of the best actions
     legal: Callable[..., Any]  # (mask, action)
 
 
 class Choices(NamedTuple):
-    """What all ways choose from."""
+    """Functions that all strategies choose with."""
 
     actions: int
     legal: Callable[..., Any]  # (mask, action)
@@ -42,7 +41,7 @@ class Choices(NamedTuple):
 
 
 def exploring(way: str, actions: int, masked: bool, value: Callable[..., Any]) -> Exploring:
-    """A way by its name; `value(rows, place, action)` is what an action counts for."""
+    """Build a strategy by its name; `value(rows, place, action)` returns the value of an action."""
     legal = legality(masked)
     best = highest_of(actions, legal, value)
     draw = drawer(actions, legal, value)
@@ -56,7 +55,7 @@ def exploring(way: str, actions: int, masked: bool, value: Callable[..., Any]) -
 
 
 def highest_of(actions: int, legal: Callable[..., Any], value: Callable[..., Any]) -> Callable[..., Any]:
-    """`best(rows, place, mask)`: the highest value of a legal action."""
+    """Compose `best(rows, place, mask)`: the highest value of a legal action."""
 
     def best(rows, place, mask):
         highest = value(rows, place, 0) if legal(mask, 0) else LOWEST
@@ -69,13 +68,13 @@ def highest_of(actions: int, legal: Callable[..., Any], value: Callable[..., Any
 
 
 def drawer(actions: int, legal: Callable[..., Any], value: Callable[..., Any]) -> Callable[..., Any]:
-    """`draw(rows, place, mask, word, least)`: a legal action of at least this value, by the last 32 bits of a word."""
+    """Compose `draw(rows, place, mask, word, least)`: a legal action of value >= `least`, by a word's last 32 bits."""
 
     def draw(rows, place, mask, word, least):
         count, chosen = 0, 0
         for a in range(actions):
             count += 1 if legal(mask, a) and value(rows, place, a) >= least else 0
-            chosen = a if legal(mask, a) else chosen  # where another thread has lowered the best value since
+            chosen = a if legal(mask, a) else chosen  # in case another thread has lowered the best value since
         left = np.int64(((word & 0xFFFFFFFF) * count) >> 32)
         for a in range(actions):
             fits = legal(mask, a) and value(rows, place, a) >= least
@@ -87,7 +86,7 @@ def drawer(actions: int, legal: Callable[..., Any], value: Callable[..., Any]) -
 
 
 def epsilon_greedy(choices: Choices) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A random action with the probability `rate`, else the best."""
+    """Random action with probability `rate`, otherwise the best. Returns the functions `choose` and `expected`."""
     actions, legal, value, best, draw = choices
 
     def choose(rows, place, mask, rng, rate):
@@ -109,7 +108,7 @@ def epsilon_greedy(choices: Choices) -> tuple[Callable[..., Any], Callable[..., 
 
 
 def softmax(choices: Choices) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Each action in proportion to exp(value / rate)."""
+    """Each action in proportion to exp(value / rate). Returns the functions `choose` and `expected`."""
     actions, legal, value, best, _ = choices
 
     def weight_of(rows, place, action, highest, rate):
@@ -125,7 +124,7 @@ def softmax(choices: Choices) -> tuple[Callable[..., Any], Callable[..., Any]]:
         chosen = -1
         for a in range(actions):
             if legal(mask, a):
-                # The last legal one, where rounding leaves a rest, and in any case a legal one.
+                # The last legal one if rounding leaves a rest, and in any case a legal one.
                 if left >= 0 or chosen < 0:
                     chosen = a
                 left -= weight_of(rows, place, a, highest, rate)
@@ -146,14 +145,14 @@ def softmax(choices: Choices) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def upper_confidence(choices: Choices) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The highest value + rate * sqrt(log(visits of the state) / visits of the action); what was never tried first.
+    """Highest value + rate * sqrt(log(visits of the state) / visits of the action); untried actions first.
 
-    A visit counts when it is learnt from: copies that are in one state at the same time do not see each other's.
+    A visit counts when it is learned from: environments in one state at the same time do not see each other's.
     """
     actions, legal, value, best, _ = choices
 
     def tries(rows, place, action):
-        return np.int64(rows[place].visits[action]) & 0xFFFFFFFF  # of 32 bits, which may have run over
+        return np.int64(rows[place].visits[action]) & 0xFFFFFFFF  # 32-bit counter, which may have overflowed
 
     def score(rows, place, action, visits, rate):
         tried = tries(rows, place, action)
@@ -176,7 +175,7 @@ def upper_confidence(choices: Choices) -> tuple[Callable[..., Any], Callable[...
         count, chosen = 0, 0
         for a in range(actions):
             count += 1 if legal(mask, a) and score(rows, place, a, visits, rate) >= highest else 0
-            chosen = a if legal(mask, a) else chosen  # where another thread has lowered the highest score since
+            chosen = a if legal(mask, a) else chosen  # in case another thread has lowered the highest score since
         left = random.integer(rng, 0, count)
         for a in range(actions):
             fits = legal(mask, a) and score(rows, place, a, visits, rate) >= highest
@@ -198,15 +197,15 @@ def upper_confidence(choices: Choices) -> tuple[Callable[..., Any], Callable[...
 
 
 def legality(masked: bool) -> Callable[..., Any]:
-    """`legal(mask, action)`, of environments with masks or without."""
+    """Return `legal(mask, action)` for environments with or without masks."""
     return legal_by_mask if masked else legal_always
 
 
 def legal_always(mask, action):  # noqa: ARG001 - as the other
-    """Of an environment without masks."""
+    """Return True: the environment has no masks."""
     return True
 
 
 def legal_by_mask(mask, action):
-    """Of an environment with masks."""
+    """Return whether the mask allows the action."""
     return mask[action] != 0

@@ -1,13 +1,13 @@
-"""Tables that were one and have learnt apart, brought together again.
+"""Merging of tables: replicas that were equal and have learned separately are combined.
 
-Every replica r made n_r updates of a value that was W0 when they parted, and has it at W_r. Together they are
+Every replica r made n_r updates of a value that was W0 at the last merge, and has it at W_r. Merged, it becomes
 
     W = W0 + sum_r n_r (W_r - W0) / sum_r n_r
 
-for each state and action: the mean of the replicas, each as heavy as what it has seen. So a value that all of them
-moved to the same target goes there once, not as many times as there are replicas: their number does not change the
-learning rate. Visits become the sum of all. Where a row has several sets of values (double Q-learning), its visits
-count for each of them; a value that moved without a visit (by a trace) counts as visited once.
+for each state and action: the mean of the replicas, weighted by their updates. So a value that all of them moved to the
+same target goes there once, not once per replica: the number of replicas does not change the learning rate. Visits are
+summed. If a row has several sets of values (double Q-learning), its visits count for each of them. A value that moved
+without a visit (by a trace) counts as visited once.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from velocirl.tabular.tables.value_table import ValueTable
 
 
 class Changes(NamedTuple):
-    """What moved in a table."""
+    """Changes of a table."""
 
     list: NDArray[Any]  # records, see `change_type`
-    counts: NDArray[np.int64]  # how many of them are for each owner of rows
+    counts: NDArray[np.int64]  # number of changes for each owner of rows
 
 
 class Replica:
-    """A table that counts visits, and how it was when all replicas were last alike.
+    """Table that counts visits, with its state at the last merge.
 
-    Where the table marks its rows, it knows itself how those were that have changed; else there is a copy of all.
+    If the table marks its rows, it keeps the old values of changed rows itself. Otherwise the replica holds a copy of
+    all rows.
     """
 
     def __init__(self, table: ValueTable) -> None:
@@ -63,13 +64,13 @@ class Replica:
         self._loops: dict[str, Callable[..., Any]] = {}
 
     def agree(self) -> None:
-        """From now on, what the table holds is what all have."""
+        """Declare the table's current content common to all replicas."""
         self.table.arrays.marks[:] = 0
         if not self.table.marks_rows:
             self.base[:] = self.table.arrays.rows
 
     def changes(self, owners: int = 1) -> Changes:
-        """What moved since all were alike, with rows shared out to so many owners; good until it is called again."""
+        """Return the changes since the last merge, for rows owned by `owners` ranks; valid until the next call."""
         ends, cursor = np.zeros(owners, np.int64), self._cursor
         cursor[:] = 0
         while True:
@@ -79,13 +80,13 @@ class Replica:
             self._changes = np.concatenate([self._changes, np.zeros_like(self._changes)])
 
     def room(self, count: int) -> NDArray[Any]:
-        """An array for what all replicas say; the same memory every time, as new memory would cost more."""
+        """Return an array for `count` changes, in memory reused between calls, as new memory would be slower."""
         if len(self._gathered) < count:
             self._gathered = np.zeros(count + count // 4, self._changes.dtype)
         return self._gathered[:count]
 
     def merge_owned(self, changes: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-        """What comes of all changes of one owner's strips, which come from the replicas in turn, so many from each."""
+        """Merge changes of one owner's strips, `counts` of them from each replica in turn. Returns the outcomes."""
         ends = np.cumsum(counts)
         spans = np.stack([ends - counts, ends, ends], axis=1)
         if len(self._outcomes) < len(changes):
@@ -95,12 +96,12 @@ class Replica:
         return self._outcomes[:count]
 
     def take_outcomes(self, outcomes: NDArray[Any]) -> None:
-        """Take what came of the changes of all owners; now all are alike."""
+        """Apply the merged changes of all owners; after that all replicas are equal."""
         self._run("take_outcomes", taker, self.table.arrays.rows, outcomes)
         self.agree()
 
     def merge(self, changes: NDArray[Any]) -> None:
-        """Take the changes of all replicas, this one's too, into a sparse table; now all are alike."""
+        """Merge the changes of all replicas, this one's too, into a sparse table; after that all replicas are equal."""
         if len(self._places) < len(changes):
             self._places = np.zeros(len(changes) + len(changes) // 4, np.uint64)
         unknown = self._run("count", counter, self.table.arrays, changes)
@@ -108,7 +109,7 @@ class Replica:
         self.agree()
 
     def totals(self, first: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """How far the values of some rows of a dense table moved times their visits, and these visits."""
+        """Return how far the values of some rows of a dense table moved times their visits, and these visits."""
         actions, sets = self.table.actions, self.table.sets
         moved = np.zeros((stop - first, sets * actions), self.table.dtype)
         visits = np.zeros((stop - first, actions), np.int32)
@@ -116,21 +117,21 @@ class Replica:
         return moved, visits
 
     def settle(self, first: int, moved: NDArray[Any], visits: NDArray[np.int32]) -> None:
-        """Take the sums of all replicas' totals of some rows; `agree` when this was done for all."""
+        """Apply the sums of all replicas' totals to some rows; call `agree` once this is done for all rows."""
         self._run("settle", settler, self.table.arrays, first, moved, visits)
 
     def catch_up(self, first: int, values: NDArray[Any], visits: NDArray[np.int32], rate: float) -> None:
-        """Go on from some rows of a common table, as if what this replica has done had been done after all else.
+        """Continue from some rows of a common table, as if this replica's updates had been made after all others.
 
-        `values` and `visits` come as they are there, and go as what has to be added there. With the learning rate, n
-        updates bring a value the share k = 1 - (1 - rate)^n of the way from W0 to their target, delta in all; where it
-        is W by now, delta - k (W - W0) is what they would have moved it by.
+        `values` and `visits` hold the common rows, and are replaced by what must be added to these. With the learning
+        rate, n updates move a value the fraction k = 1 - (1 - rate)^n of the way from W0 to their target, delta in all.
+        If the value is W by now, they would have moved it by delta - k (W - W0).
         """
         keep = 1.0 - float(rate)
         self._run("catch_up", follower, self.table.arrays.rows, self.base, first, values, visits, keep)
 
     def take(self, rows: NDArray[Any]) -> None:
-        """Take over another table's rows; where rows of this one's own lie does not change."""
+        """Take over another table's rows; the positions of this table's own rows stay."""
         if not self.table.sparse:
             self.table.arrays.rows[:] = rows
         else:
@@ -141,7 +142,7 @@ class Replica:
         self.agree()
 
     def _run(self, name: str, make: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a loop over this kind of table, compiled when it is first needed."""
+        """Run a loop over this kind of table, compiled on first use."""
         if name not in self._loops:
             loop = make(self.table.actions, self.table.sets, self.table.sparse)
             translator = cpu_translator("table", double=False)
@@ -150,7 +151,7 @@ class Replica:
 
 
 def totaller(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense tables only
-    """`total(table, first, moved, visits)`: of the rows from `first` on; of those that are not marked it stays 0."""
+    """Compose `total(table, first, moved, visits)` for the rows from `first` on; unmarked rows keep their zeros."""
 
     def total(table, first, moved, visits):
         for i in range(len(moved)):
@@ -168,7 +169,7 @@ def totaller(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - de
 
 
 def settler(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense tables only
-    """`settle(table, first, moved, visits)`: of the rows from `first` on."""
+    """Compose `settle(table, first, moved, visits)` for the rows from `first` on."""
 
     def settle(table, first, moved, visits):
         for i in range(len(moved)):
@@ -186,9 +187,9 @@ def settler(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - den
 
 
 def follower(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - dense tables only
-    """`follow(rows, base, first, values, visits, keep)`: of the rows from `first` on.
+    """Compose `follow(rows, base, first, values, visits, keep)` for the rows from `first` on.
 
-    Where there are several sets of values, each update moves one of them: each has its share of the visits.
+    With several sets of values, each update moves one of them: each set gets its part of the visits.
     """
 
     def follow(rows, base, first, values, visits, keep):
@@ -213,7 +214,7 @@ def follower(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - de
 
 
 def finder_of_all(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - sparse tables only
-    """`find(table, states, places)`: where rows lie, added where there is none yet."""
+    """Compose `find(table, states, places)`: find the rows of states, adding missing ones."""
 
     def find(table, states, places):
         for i in range(len(states)):

@@ -1,9 +1,9 @@
-"""Threads that learn into one table, each in a copy of its own that it exchanges with the others' now and then.
+"""Threads with copies of one table, which they exchange with a common table from time to time.
 
-Where a table is small, all threads write to the same few rows, and cores spend more time on passing these to each other
-than on learning. So each thread learns in its own copy, and brings what it learnt to the common table after some
-thousand steps: a value that went from W0 to W_r by n updates there moves, from what it is by now, as far as it would
-have moved if these updates had been made after all others (`caught_up`).
+If a table is small, all threads write to the same few rows, and cores spend more time on passing cache lines than on
+learning. So each thread updates its own copy, and brings its changes to the common table after some thousand steps. A
+value that n updates took from W0 to W_r moves, from its current common value, as far as these updates would have moved
+it after all others (`caught_up`).
 """
 
 from __future__ import annotations
@@ -19,55 +19,56 @@ from velocirl.engine.targets.threads import SPACING, wait_a_moment
 from velocirl.tabular.tables.table import Table
 from velocirl.tabular.tables.value_table import ValueTable
 
-POWERS = 1024  # of what an update leaves, from the 0th on, that are looked up rather than computed
-STEPS_PER_ROW = 16  # that make an exchange worth while: it takes about as long as one step for each row
+POWERS = 1024  # precomputed powers of what an update leaves, from the 0th on
+STEPS_PER_ROW = 16  # makes an exchange worthwhile: it takes about as long as one step for each row
 LEAST_STEPS = 8192
-PARTS = 16  # of a table, of which each is exchanged by one thread at a time
-LARGEST = 2**22  # bytes of a table that is worth copying: more do not fit into a core's own cache
+PARTS = 16  # of a table; each is exchanged by one thread at a time
+LARGEST = 2**22  # bytes of a table that is worth copying: a larger one does not fit into a core's own cache
 
 
 class Common(NamedTuple):
-    """What a thread with a copy of the table needs to exchange it with the others'."""
+    """Arguments of a thread that exchanges its copy of the table with the common one."""
 
-    table: Table  # that of all
-    base: Table  # its own as it was at the last exchange
+    table: Table  # the common table
+    base: Table  # this thread's own as it was at the last exchange
     powers: NDArray[Any]
-    doors: NDArray[np.int64]  # of the parts of the table, the same for all
-    first: int  # the part with which it begins
+    doors: NDArray[np.int64]  # locks of the table's parts, shared by all threads
+    first: int  # the part this thread begins with
 
 
 def worth_copying(table: ValueTable) -> bool:
-    """Whether threads do better with copies of a table."""
+    """Return whether threads are faster with copies of a table."""
     return not table.sparse and table.counts_visits and table.arrays.rows.nbytes <= LARGEST
 
 
 def steps_between(table: ValueTable) -> int:
-    """The steps of a thread from one exchange to the next."""
+    """Return the steps of a thread between two exchanges."""
     return max(LEAST_STEPS, STEPS_PER_ROW * len(table))
 
 
 def copy_of(table: Table) -> Table:
-    """A table of the same rows."""
+    """Return a table with copied rows."""
     return table._replace(rows=table.rows.copy())
 
 
 def powers_of(kept: float, sets: int, dtype: Any) -> NDArray[Any]:
-    """What n updates leave of the distance to their target, for small n; several sets share the updates."""
+    """Return the fraction that n updates leave of the distance to their target, for small n; sets share the updates."""
     return (kept ** (np.arange(POWERS) / sets)).astype(dtype)
 
 
 def caught_up(now, before, own, leaves):
-    """A value that is `now`, where updates that brought `before` to `own` are made after all else.
+    """Return the value after updates that took `before` to `own`, applied to its current value `now`.
 
-    They leave the share `leaves` of the distance to their target, which so is before + (own - before) / (1 - leaves).
+    They leave the fraction `leaves` of the distance to their target, which is therefore before + (own - before) / (1 -
+    leaves).
     """
     return now + (own - before) - (1 - leaves) * (now - before)
 
 
 def exchanging(actions: int, sets: int) -> Callable[..., Any]:
-    """`exchange(common, table)`: bring what a thread's own table has learnt, and fetch what the others have.
+    """Compose `exchange(common, table)`: bring a thread's changes to the common table, and fetch the others' changes.
 
-    Threads begin with different parts, so that they hardly ever wait for each other at the door of one.
+    Threads begin with different parts, so that they hardly ever wait for each other's locks.
     """
 
     def leaves_of(visits, powers):
@@ -114,7 +115,7 @@ def exchanging(actions: int, sets: int) -> Callable[..., Any]:
 
 
 def enter(doors, part):
-    """Wait until nobody else exchanges this part."""
+    """Acquire the lock of a part."""
     looks = 0
     while exchange_if(doors, part * SPACING, 0, 1) != 0:
         looks += 1
@@ -122,5 +123,5 @@ def enter(doors, part):
 
 
 def leave(doors, part):
-    """Let the next one in."""
+    """Release the lock of a part."""
     mailbox_write(doors, part * SPACING, 0)

@@ -1,4 +1,4 @@
-"""The number of a state: observations of whole numbers, read as the digits of one."""
+"""Numbering of states: the integers of an observation are the digits of one number."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
-MOST_STATES = 2**62  # their numbers are 64-bit
-LARGEST_PART = 2**24  # rows of Dict and Tuple are single precision, which holds every whole number up to this one
+MOST_STATES = 2**62  # state numbers are 64-bit
+LARGEST_PART = 2**24  # rows of Dict and Tuple are single precision, exact for integers up to this one
 
 
 class States(NamedTuple):
-    """How observations are numbered."""
+    """Numbering of observations."""
 
-    sizes: tuple[int, ...]  # how many values each number of an observation can have,
-    starts: tuple[int, ...]  # and the least of them
+    sizes: tuple[int, ...]  # number of values of each integer of an observation,
+    starts: tuple[int, ...]  # and the lowest of them
     count: int  # pyright: ignore[reportIncompatibleMethodOverride] - of states, not of what a tuple holds
-    encode: Callable[..., Any]  # (observation row) -> the state's number, or -1 for what lies outside of the space
+    encode: Callable[..., Any]  # (observation row) -> the state's number, or -1 outside of the space
 
 
 def states_of(space: Space[Any], name: str = "this environment") -> States:
-    """The numbering of a space of whole numbers: Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of them."""
+    """Return the numbering of a space of integers: Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of them."""
     sizes, starts = _digits(space, space, name)
     largest = max((max(-start, start + size - 1) for size, start in zip(sizes, starts, strict=True)), default=0)
     if isinstance(space, (Dict, Tuple)) and largest > LARGEST_PART:
@@ -42,7 +42,7 @@ def states_of(space: Space[Any], name: str = "this environment") -> States:
 
 
 def encoder(sizes: tuple[int, ...], starts: tuple[int, ...]) -> Callable[..., Any]:
-    """`encode(observation)`: the numbers of an observation as the digits of one, the first counting most."""
+    """Compose `encode(observation)`: the integers of an observation as the digits of one number, the first highest."""
     width = len(sizes)
     weights = tuple(prod(sizes[k + 1 :]) for k in range(width))
 
@@ -52,14 +52,14 @@ def encoder(sizes: tuple[int, ...], starts: tuple[int, ...]) -> Callable[..., An
         for k in range(width):
             digit = np.int64(observation[k]) - starts[k]
             number += digit * weights[k]
-            outside |= digit | (sizes[k] - 1 - digit)  # negative as soon as one of them is
+            outside |= digit | (sizes[k] - 1 - digit)  # negative as soon as one digit is out of range
         return number if outside >= 0 else -1
 
     return encode
 
 
 def decode(states: States, numbers: Any) -> NDArray[np.int64]:
-    """The observations of states, (states, digits)."""
+    """Return the observations of states, (states, digits)."""
     rest = np.atleast_1d(np.asarray(numbers, np.int64))
     digits = np.empty((len(rest), len(states.sizes)), np.int64)
     for k in reversed(range(len(states.sizes))):

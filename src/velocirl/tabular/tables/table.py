@@ -1,8 +1,8 @@
-"""A table of action values: a row for every state, or, where there are too many, for every state that was met.
+"""Table of action values: a row for every state or, if there are too many, for every visited state.
 
-A dense table has the row of state s at place s. A sparse one appends a row when a state is first met and finds it by an
-open-addressing hash: a word for each slot, the row's place and 32 bits of the hash, so that a search reads a row only
-where it is the right one. Rows never move, so that places stay good while the table grows.
+A dense table has the row of state s at index s. A sparse one appends a row on the first visit of a state, and finds it
+by an open-addressing hash. The word of each slot holds the row's index and 32 bits of the hash, so that a search reads
+hardly any row but the right one. Rows never move, so that indices stay valid while the table grows.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from numpy.typing import NDArray
 from velocirl.engine.compiler.registers import exchange_if, fetch_add, mailbox_read
 from velocirl.engine.random import GOLDEN, MASK
 
-ROWS_USED = 0  # the place in `counts`
-FULLEST = 0.7  # share of the slots that may be taken; beyond it searches get long
-FIRST_ROWS = 1024  # of a sparse table
-NOBODY = -1  # the state of a row that is not in use
+ROWS_USED = 0  # offset in `counts`
+FULLEST = 0.7  # fraction of the slots that may be taken; beyond it searches get long
+FIRST_ROWS = 1024  # initial rows of a sparse table
+NOBODY = -1  # the state of an unused row
 MARKS = 64  # rows whose marks are the bits of one word
 
 
 class Table(NamedTuple):
-    """The arrays of a table, as compiled functions see them."""
+    """Arrays of a table, as compiled functions access them."""
 
-    rows: NDArray[Any]  # (capacity,) records: values (sets * actions,); state, where it is sparse; visits (actions,)
+    rows: NDArray[Any]  # (capacity,) records: values (sets * actions,); state, if sparse; visits (actions,)
     slots: NDArray[np.int64]  # (power of 2,) of a sparse table: hash << 32 | place + 1, or 0
     counts: NDArray[np.int64]
-    # Where replicas learn apart (else a single one of each): a bit for each row that may have changed since they were
-    # alike, (capacity / MARKS,), and how such rows were then, (capacity,); of the others nothing is kept.
+    # For replicas that learn separately (else a single element each): a bit for each row that may have changed since
+    # the last merge, (capacity / MARKS,), and the old content of such rows, (capacity,). Entries of other rows are
+    # undefined.
     marks: NDArray[np.uint64]
     before: NDArray[Any]
 
@@ -38,14 +39,14 @@ class Table(NamedTuple):
 def row_type(
     actions: int, *, sets: int = 1, sparse: bool = False, visits: bool = False, dtype: str = "float32"
 ) -> np.dtype[Any]:
-    """The record of a row."""
+    """Return the record type of a row."""
     state = [("state", np.int64)] if sparse else []
     counted = [("visits", np.int32, (actions,))] if visits else []
     return np.dtype([*state, ("values", np.dtype(dtype), (sets * actions,)), *counted])
 
 
 def mark(table, place):
-    """Note that a row may change, and keep it as it is; the first time counts."""
+    """Mark a row that may change, and keep its current content; later calls until the next merge do nothing."""
     place = np.uint64(place)
     if not is_marked(table, place):
         table.marks[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
@@ -53,14 +54,14 @@ def mark(table, place):
 
 
 def is_marked(table, place):
-    """Whether a row may have changed since replicas were alike."""
+    """Return whether a row may have changed since the last merge."""
     return (table.marks[place >> np.uint64(6)] >> (place & np.uint64(63))) & np.uint64(1) != 0
 
 
 def finder(sparse: bool, shared: bool = False) -> Callable[..., Any]:
-    """`find(table, state) -> place` of its row; a sparse table adds the row where there is none yet.
+    """Return `find(table, state) -> place`, the index of the state's row; a sparse table adds a missing row.
 
-    Where the table is `shared`, several threads may add rows at the same time. There must be room for what is added.
+    If the table is `shared`, several threads may add rows at the same time. There must be room for added rows.
     """
     if not sparse:
         return find_dense
@@ -68,25 +69,25 @@ def finder(sparse: bool, shared: bool = False) -> Callable[..., Any]:
 
 
 def find_dense(table, state):  # noqa: ARG001 - as the others
-    """The place of a state's row in a dense table."""
+    """Return the index of a state's row in a dense table."""
     return np.uint64(state)
 
 
 def scattered(state):
-    """A state's hash: neighbouring numbers lie far apart."""
+    """Return a state's hash, which scatters neighboring numbers."""
     word = int(np.uint64(state))
     word = ((word ^ (word >> 32)) * GOLDEN) & MASK
     return word ^ (word >> 29)
 
 
 def begin_search(table, state):
-    """The slot at which the search for a state begins, and the part of its hash that slots hold."""
+    """Return the slot at which the search for a state begins, and the part of its hash that slots hold."""
     word = scattered(state)
     return np.int64(word & np.uint64(len(table.slots) - 1)), np.int64(word >> np.uint64(33))
 
 
 def search(table, state, slot, tag):
-    """What the first slot holds that is empty or the state's own, and which one that is."""
+    """Find the first slot that is empty or the state's own. Returns its content and index."""
     held = mailbox_read(table.slots, slot)
     while held != 0 and not (held >> 32 == tag and table.rows[place_of(held)].state == state):
         slot = (slot + 1) & (len(table.slots) - 1)
@@ -95,18 +96,18 @@ def search(table, state, slot, tag):
 
 
 def place_of(held):
-    """The place of the row that a slot holds."""
+    """Return the index of the row that a slot holds."""
     return np.uint64((held & 0xFFFFFFFF) - 1)
 
 
 def find_known(table, state):
-    """The place of a state's row in a sparse table, or -1 where it has none."""
+    """Return the index of a state's row in a sparse table, or -1 if it has none."""
     held, _ = search(table, state, *begin_search(table, state))
     return np.int64(-1) if held == 0 else np.int64(place_of(held))
 
 
 def find_or_add(table, state):
-    """The place of a state's row; only one thread may be at it."""
+    """Return the index of a state's row, adding it if needed; only one thread may call this at a time."""
     slot, tag = begin_search(table, state)
     held, slot = search(table, state, slot, tag)
     if held == 0:
@@ -119,9 +120,9 @@ def find_or_add(table, state):
 
 
 def find_shared(table, state):
-    """The place of a state's row, while other threads search and add too.
+    """Return the index of a state's row, while other threads search and add too.
 
-    A row is complete before its slot is; where two threads add the same state, the second one's row stays unused.
+    A row is complete before its slot is set. If two threads add the same state, the second one's row stays unused.
     """
     slot, tag = begin_search(table, state)
     held, slot = search(table, state, slot, tag)
@@ -140,7 +141,7 @@ def find_shared(table, state):
 
 
 def enter_rows(table, first, stop):
-    """Put rows that are there into the slots, of which there must be enough; no state may be there twice."""
+    """Enter existing rows into the slots; there must be enough slots, and no state may occur twice."""
     for place in range(first, stop):
         state = table.rows[np.uint64(place)].state
         if state != NOBODY:

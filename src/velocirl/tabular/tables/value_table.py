@@ -1,4 +1,4 @@
-"""A table of action values as Python sees it: made, grown, looked up, saved."""
+"""Value table in Python: creation, growth, lookup, saving."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from velocirl.tabular.tables.table import (
     row_type,
 )
 
-DENSE_BYTES = 2**28  # the largest table that is dense unless it is asked for otherwise
-MOST_ROWS = 2**31  # of a sparse table: what a slot can number
+DENSE_BYTES = 2**28  # the largest table that is dense by default
+MOST_ROWS = 2**31  # of a sparse table: the largest row number of a slot
 Allocate = Callable[[tuple[int, ...], Any], NDArray[Any]]  # (shape, dtype) -> zeros, in whatever memory
 
 
 def choose_storage(storage: str, states: int, row: np.dtype[Any], name: str = "this environment") -> str:
-    """Dense where the whole table takes at most 256 MiB, else sparse; or what is asked for, where it is possible."""
+    """Resolve storage="auto": dense if the whole table takes at most 256 MiB, else sparse. Validate other choices."""
     size = states * row.itemsize
     if storage == "auto":
         return "dense" if size <= DENSE_BYTES else "sparse"
@@ -67,43 +67,43 @@ class ValueTable:
         self.arrays = Table(rows, slots, counts, *self._empty_marks(len(rows)))
 
     def __len__(self) -> int:
-        """The rows that are in use."""
+        """Return the number of rows in use."""
         return int(self.arrays.counts[ROWS_USED])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
+        """Dtype of the values."""
         return self.row["values"].base
 
     @property
     def capacity(self) -> int:
-        """The rows that there is room for."""
+        """Number of rows that fit."""
         return min(len(self.arrays.rows), int(FULLEST * len(self.arrays.slots))) if self.sparse else self.states
 
     @property
     def nbytes(self) -> int:
-        """The memory that the table takes."""
+        """Memory of the table in bytes."""
         return self.arrays.rows.nbytes + self.arrays.slots.nbytes
 
     @property
     def values(self) -> NDArray[Any]:
-        """The values of all rows in use, (rows, sets * actions); a view, which a table that grows leaves behind."""
+        """Values of all rows in use, (rows, sets * actions); a view, which becomes stale when the table grows."""
         return self.arrays.rows["values"][: len(self)]
 
     @property
     def keys(self) -> NDArray[np.int64]:
-        """The states of all rows in use; -1 (`NOBODY`) for those that threads which came second left unused."""
+        """States of all rows in use; -1 (`NOBODY`) for rows left unused after two threads added the same state."""
         return self.arrays.rows["state"][: len(self)] if self.sparse else np.arange(self.states)
 
     def room(self, more: int) -> bool:
-        """Whether so many more rows find room."""
+        """Return whether `more` additional rows fit."""
         return not self.sparse or len(self) + more <= self.capacity
 
     def grow(self, more: int) -> Table:
-        """Make room for so many more rows; places stay good.
+        """Make room for `more` additional rows; indices of rows stay valid.
 
-        Sizes are powers of two, so that they follow from the number of rows, and a table that was loaded grows when
-        the one that was saved would have.
+        Sizes are powers of two, so that they follow from the number of rows. A loaded table therefore grows when the
+        saved one would have.
         """
         if self.room(more):
             return self.arrays
@@ -127,14 +127,14 @@ class ValueTable:
         return self.arrays
 
     def move(self, allocate: Allocate) -> None:
-        """Go on in other memory, such as one that processes share; places stay good."""
+        """Move to other memory, such as shared memory; indices of rows stay valid."""
         moved = [allocate(array.shape, array.dtype) for array in self.arrays]
         for array, before in zip(moved, self.arrays, strict=True):
             array[:] = before
         self.arrays, self._allocate = Table(*moved), allocate
 
     def places(self, states: Any) -> NDArray[np.int64]:
-        """The places of states, -1 where there is none."""
+        """Return the row indices of states, -1 for states without a row."""
         states = np.ascontiguousarray(states, np.int64)
         if not self.sparse:
             return states
@@ -143,22 +143,22 @@ class ValueTable:
         return found
 
     def look_up(self, states: Any) -> NDArray[Any]:
-        """The values of states, (states, sets, actions); those of states that were never met are the initial ones."""
+        """Return the values of states, (states, sets, actions); unvisited states have the initial values."""
         places = self.places(states)
         values = self.arrays.rows["values"][np.maximum(places, 0)]
         values = np.where((places >= 0)[:, None], values, np.asarray(self.initial, values.dtype))
         return values.reshape(len(values), self.sets, self.actions)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of what makes the table: values, and where there are, the states of its rows and visits.
+        """Return copies of the table's content: values and, if present, the states of its rows and visits.
 
-        Rows that threads left unused are there too, as those of nobody: whoever saved the place of a row finds it.
+        Rows that threads left unused are included with the state -1, so that saved row indices stay valid.
         """
         rows = self.arrays.rows[: len(self)]
         return {name: rows[name].copy() for name in self.row.names or ()}
 
     def specs(self) -> Specs:
-        """What the arrays of such a table must be; that no state stands in it twice is looked at besides."""
+        """Return the specs of this table's arrays; `load_state` also checks that no state occurs twice."""
         count = None if self.sparse else self.states
         bounds = {"state": (NOBODY, self.states - 1), "visits": (0, None), "values": (None, None)}
         return {
@@ -167,7 +167,7 @@ class ValueTable:
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take what `state` gave; what does not fit is refused before anything is changed."""
+        """Load the result of `state`; invalid arrays are refused before anything is changed."""
         check_arrays(state, self.specs(), allow_nan=True)
         if self.sparse:
             self._check_rows(state)
@@ -184,7 +184,7 @@ class ValueTable:
             self._enter(0, count)
 
     def mark(self, places: NDArray[Any]) -> None:
-        """As the function `mark`, of several rows."""
+        """Mark several rows, as the function `mark` does."""
         rows, marks, before = self.arrays.rows, self.arrays.marks, self.arrays.before
         words, bits = places // MARKS, np.uint64(1) << (places % MARKS).astype(np.uint64)
         fresh = places[marks[words] & bits == 0]
@@ -192,15 +192,15 @@ class ValueTable:
         np.bitwise_or.at(marks, words, bits)
 
     def _check_rows(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse rows of which not each has a state of its own."""
+        """Raise unless arrays have the same length and each used row has its own state."""
         if len({len(array) for array in state.values()}) > 1:
             raise StateError("the arrays of the table differ in length")
-        keys = np.sort(state["state"][state["state"] != NOBODY])  # np.unique takes ten times as long
+        keys = np.sort(state["state"][state["state"] != NOBODY])  # np.unique takes 10 times as long
         if (keys[1:] == keys[:-1]).any():
             raise StateError("the table has a state twice")
 
     def _clear(self, rows: NDArray[Any]) -> None:
-        """Make rows as those of states that nobody has met."""
+        """Reset rows to those of unvisited states."""
         for name in self.row.names or ():
             rows[name] = self.initial if name == "values" else 0
 
@@ -219,7 +219,7 @@ class ValueTable:
         self._call(enter_rows, first, stop)
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        """Run a compiled function of this table; its types stay the same however it grows."""
+        """Run a compiled function of this table; its types stay the same when the table grows."""
         if function not in self._compiled:
             translator = cpu_translator("table", double=False)
             every = (self.arrays, *arguments)
@@ -228,16 +228,16 @@ class ValueTable:
 
 
 def find_all(table, states, found):
-    """The places of many states."""
+    """Find the row indices of many states."""
     for i in range(len(states)):
         found[i] = find_known(table, states[i])
 
 
 def _slots_for(rows: int) -> int:
-    """Slots for so many rows: a power of two, at most as full as is good."""
+    """Return the number of slots for `rows` rows: a power of two, filled at most to FULLEST."""
     return _power_of_two(ceil(max(rows, 8) / FULLEST))
 
 
 def _power_of_two(least: int) -> int:
-    """The smallest one that is not smaller."""
+    """Return the smallest power of two that is at least `least`."""
     return 1 << (least - 1).bit_length()

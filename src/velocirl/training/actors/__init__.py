@@ -1,1 +1,1 @@
-"""What acts of an agent: one row at a time or many, natively or with torch; and agents at play."""
+"""Acting outside of training: native and torch actors for single observations and batches, and video recording."""

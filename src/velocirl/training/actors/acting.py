@@ -1,4 +1,4 @@
-"""A policy at work outside of training: observations in, actions out."""
+"""Acting outside of training: from observations to actions."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from velocirl.vector.host.copies import map_arrays
 
 
 def look(raw, table, centre, inverse_scale, into):
-    """What the network reads of an observation."""
+    """Encode an observation as network inputs."""
     encode(raw, table, centre, inverse_scale, into)
 
 
 def draw_action(head, output, mask, rng, row):
-    """Draw an action."""
+    """Sample an action."""
     head.sample(output, mask, rng, row.action)
 
 
 def best_action(head, output, mask, rng, row):  # noqa: ARG001 - as where one is drawn
-    """The most probable action."""
+    """Choose the most probable action."""
     head.mode(output, mask, row.action)
 
 
 class Acting:
-    """The rows of as many observations as came last, and what is done with each of them."""
+    """Base class of actors: buffers for the newest batch of observations, and the scalar functions run on its rows."""
 
     def __init__(
         self,
@@ -48,22 +48,22 @@ class Acting:
         action_space: Space[Any],
         rng: NDArray[np.uint64],  # (1, 2)
     ) -> None:
-        self.stale = True  # whether parameters or normaliser are new since the last choice
+        self.stale = True  # whether parameters or normalizer changed since the last choice
         self._head, self._encoding, self._action_space, self._rng = head, encoding, action_space, rng
         self._centre, self._inverse_scale = (np.zeros((1, encoding.inputs), np.float32) for _ in range(2))
         self._row_shape, self._row_dtype = raw_space(observation_space)
         self._row_type = np.dtype([("action", head.action_dtype, (head.action_size,))])
         self._command, self._table = command_for(action_space)
-        self.chosen: Callable[[], Any]  # the actions that were written last, as the space says
+        self.chosen: Callable[[], Any]  # returns the actions written last, in the form of the action space
         self.count = 0
         self.allocate(1)
 
     def look_through(self, moments: RunningMoments) -> None:
-        """Normalise observations so from now on."""
+        """Normalize observations by `moments` from now on."""
         self._centre[0], self._inverse_scale[0] = moments.mean, moments.inverse_deviation
 
     def take(self, observations: NDArray[Any], masks: NDArray[Any] | None) -> None:
-        """Take in observations (rows, *shape) and what may be done."""
+        """Store observations (rows, *shape) and action masks."""
         if len(observations) != self.count:
             self.allocate(len(observations))
         self.observation[...] = observations
@@ -74,7 +74,7 @@ class Acting:
             self.mask[...] = 1
 
     def allocate(self, count: int) -> None:
-        """Make rows for as many observations."""
+        """Allocate rows for `count` observations."""
         head, space = self._head, self._action_space
         self.count = count
         self.observation = np.zeros((count, *self._row_shape), self._row_dtype)
@@ -88,9 +88,10 @@ class Acting:
             self._command_rows, self.chosen = actions.reshape(count, -1), actions.copy
 
     def parts(self, inputs: Any, outputs: Any, bind: Callable[..., Any]) -> tuple[Any, ...]:
-        """Looking, drawing, choosing the best and giving commands, for inputs and outputs as columns.
+        """Bind the four stages of a choice: encode, sample, choose the best, write the command.
 
-        `bind(function, columns, head)` makes something of a scalar function that runs it for rows.
+        `inputs` and `outputs` are columns. `bind(function, columns, head)` turns a scalar function into one that runs
+        on a range of rows.
         """
         raw = self.observation.reshape(self.count, -1)
         seen = Shared(self._encoding.table[None]), Shared(self._centre), Shared(self._inverse_scale)
@@ -105,7 +106,7 @@ class Acting:
 
 
 def require_masks(head: Head, masks: NDArray[Any], count: int) -> None:
-    """Refuse masks that are not (count, options), and any masks of a policy that reads none."""
+    """Raise unless masks are (count, options) and the policy reads masks."""
     shape = count, head.options
     if not head.masked or masks.shape != shape:
         wanted = f"have shape {shape}" if head.masked else "are not for this policy"
@@ -113,7 +114,7 @@ def require_masks(head: Head, masks: NDArray[Any], count: int) -> None:
 
 
 def compiled_by(translator: Translator) -> Callable[..., BoundUnit]:
-    """How a compiled actor binds scalar functions."""
+    """Return the function by which a compiled actor binds scalar functions."""
 
     def bind(function: Callable[..., Any], columns: tuple[Any, ...], head: Any = None) -> BoundUnit:
         return bind_unit(row_loop(function, head), columns, translator)

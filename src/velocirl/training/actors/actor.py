@@ -1,4 +1,4 @@
-"""A policy on the native network, as an agent holds it, and at work outside of training, in one compiled call."""
+"""Policies on a native network: their parameters, and compiled or interpreted acting outside of training."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from velocirl.networks.numpy_mlp import NumpyMLP
 from velocirl.networks.passes import passes
 from velocirl.training.actors.acting import Acting, compiled_by
 
-BUFFERS = "network.buffer"  # the beginning of names of what a module keeps beside its parameters
+BUFFERS = "network.buffer"  # name prefix of a module's buffers
 LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 
 
 class Choosing(NamedTuple):
-    """The units of a choice, by their places."""
+    """Compiled units that choose actions, indexed by LOOK to COMMAND."""
 
-    units: NDArray[np.int64]  # (5,) their frames
+    units: NDArray[np.int64]  # (5,) frames of the units
 
 
 def choose(arguments, first, stop, place):
-    """Actions for a range of observations: drawn, or with `place` the most probable ones."""
+    """Choose actions for a range of observations: sampled, or if `place` is not 0 the most probable ones."""
     units = arguments[0].units
     chosen = BEST if place else DRAW
     for begin in range(first, stop, ROWS):
@@ -43,7 +43,7 @@ def choose(arguments, first, stop, place):
 
 
 class CompiledMLP:
-    """A native network at work on one thread, a block of rows at a time, by the units that learners use."""
+    """Forward pass of a native network on one thread, one block of rows at a time, by the learners' compiled units."""
 
     state_size = 0
 
@@ -54,22 +54,22 @@ class CompiledMLP:
         forward: Any = forward_unit(functions)
         packing: Any = (network.plan, parameters, work.packed, 1, 1)
         row = int(network.plan.layers[0]["source_row"])
-        self.inputs = work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]  # of the block at hand
+        self.inputs = work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]  # of the current block
         self.outputs = work.output
         self.unit = bind_unit(forward, (network.plan, work, 1), translator)
         self._pack, self._parameters = bind_unit(pack_unit, packing, translator), parameters
 
     def refresh(self) -> None:
-        """Take the parameters as they are now."""
+        """Pack the current parameters."""
         self._pack(0, 1)
 
     def parameters_from(self, values: NDArray[np.float32]) -> None:
-        """Take the parameters from an array."""
+        """Copy parameters from an array."""
         self._parameters[:] = values
         self.refresh()
 
     def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], Any]:
-        """Compute the outputs (rows, outputs) for inputs (rows, inputs); the state stays as it was."""
+        """Compute the outputs (rows, outputs) for inputs (rows, inputs); returns `state` unchanged."""
         found = np.empty((len(inputs), self.outputs.shape[1]), np.float32)
         for first in range(0, len(inputs), ROWS):
             stop = min(first + ROWS, len(inputs))
@@ -80,7 +80,7 @@ class CompiledMLP:
 
 
 class Actor(Acting):
-    """Chooses actions for one observation or a batch of them."""
+    """Compiled actor: chooses actions for one observation or a batch."""
 
     def __init__(self, network: MLP, parameters: NDArray[np.float32], *arguments: Any) -> None:
         self._translator, self._network = learning_translator("policy"), CompiledMLP(network, parameters)
@@ -94,7 +94,7 @@ class Actor(Acting):
         episode_start: Any,  # noqa: ARG002 - for actors that remember
         deterministic: bool,
     ) -> tuple[Any, Any]:
-        """The actions for observations (rows, *shape), and the state as it was."""
+        """Choose actions for observations (rows, *shape); returns the actions and the unchanged state."""
         self.take(observations, masks)
         if self.stale:
             self._network.refresh()
@@ -103,7 +103,7 @@ class Actor(Acting):
         return self.chosen(), state
 
     def allocate(self, count: int) -> None:
-        """Make rows for as many observations, and bind what is done with them."""
+        """Allocate rows for `count` observations and bind the compiled units to them."""
         super().allocate(count)
         bind = compiled_by(self._translator)
         network = self._network
@@ -114,7 +114,7 @@ class Actor(Acting):
 
 
 class PlainActor(Acting):
-    """The same in the interpreter, to step through with a debugger."""
+    """Interpreted actor on NumPy, to step through with a debugger."""
 
     def __init__(self, network: MLP, parameters: NDArray[np.float32], *arguments: Any) -> None:
         self._network, self._own = NumpyMLP(network), parameters
@@ -128,7 +128,7 @@ class PlainActor(Acting):
         episode_start: Any,  # noqa: ARG002 - for actors that remember
         deterministic: bool,
     ) -> tuple[Any, Any]:
-        """The actions for observations (rows, *shape), and the state as it was."""
+        """Choose actions for observations (rows, *shape); returns the actions and the unchanged state."""
         self.take(observations, masks)
         self._network.parameters_from(self._own)
         self.stale = False
@@ -140,7 +140,7 @@ class PlainActor(Acting):
         return self.chosen(), state
 
     def allocate(self, count: int) -> None:
-        """Make rows for as many observations, and for what the network reads and gives."""
+        """Allocate rows for `count` observations, network inputs and network outputs."""
         super().allocate(count)
         self._inputs = np.zeros((count, self._network.mlp.inputs), np.float32)
         self._outputs = np.zeros((count, self._network.outputs), np.float32)
@@ -153,7 +153,7 @@ class PlainActor(Acting):
 
 
 class NativePolicy:
-    """A plan and its parameters; it has nothing else."""
+    """Policy on a native network: its layout and its parameters; it has no buffers."""
 
     state_size = 0
 
@@ -162,13 +162,13 @@ class NativePolicy:
         self.parameters = network.initial_parameters(generator)
 
     def make_actor(self, device: str, *arguments: Any) -> Actor | PlainActor:
-        """What acts outside of training; the arguments are those of `Acting`."""
+        """Return an actor for use outside of training; `arguments` are the arguments of `Acting`."""
         kind = PlainActor if device == "python" else Actor
         return kind(self.network, self.parameters, *arguments)
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """Nothing beside the parameters."""
+        """Return no buffers: a native network has only parameters."""
         return {}
 
     def load_buffers(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing to load."""
+        """Ignore `arrays`: there are no buffers."""

@@ -1,4 +1,4 @@
-"""Observations that somebody asks an agent about, one or several, as a batch."""
+"""Batching of observations passed to an agent: one or several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from velocirl.training.source import Source
 
 
 def batched(source: Source, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
-    """Observations with a leading dimension, their masks, and whether there was only one."""
+    """Return observations with a batch dimension, their masks, and whether there was only one observation."""
     space = source.observation_space
     if is_structured(space):
         count = batch_size(space, observation)
@@ -33,7 +33,7 @@ def batched(source: Source, observation: Any, masks: Any) -> tuple[NDArray[Any],
 
 
 def _require_finite(array: NDArray[Any], name: str) -> None:
-    """Refuse what no exported controller takes either: a normalizer would turn an infinite number into a usual one."""
+    """Raise ValueError for non-finite observations, as exported controllers do: normalizing would hide an infinity."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         rows = array.reshape(len(array), -1)
         row, number = (int(place) for place in np.argwhere(~np.isfinite(rows))[0])
@@ -53,6 +53,6 @@ def _batched_array(array: NDArray[Any], space: Space[Any], name: str) -> tuple[N
     if single:
         array = array[None]
     if array.dtype != space.dtype:
-        with np.errstate(over="ignore"):  # what is too large for single precision becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are rejected
             array = array.astype(space.dtype)
     return (array if shape else array[:, None]), single

@@ -1,4 +1,4 @@
-"""The networks of an agent, built as its settings describe them: native, or torch's."""
+"""Construction of an agent's networks from its settings: native, or torch's."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def build_networks(agent: DeepAgent) -> dict[str, Any]:
-    """The networks of an agent that learn, by name."""
+    """Build the trained networks of an agent; returns them by name."""
     if len(agent.modules) > 1:
         from velocirl.networks.torch.building import require_apart  # needs torch
 
         require_apart(agent.modules)
     built: dict[str, Any] = {}
-    first: dict[str, Any] = {}  # by setting
+    first: dict[str, Any] = {}  # by the setting's name
     for name, network in trained(agent.networks).items():
         module, before = agent.modules.get(network.setting), first.get(network.setting)
         if (
             module is not None and before is not None and not isinstance(module, Features)
-        ):  # each learns apart, from the same beginning
+        ):  # networks of one setting train separately, from the same initial parameters
             module = before.held.copied_module()
         built[name] = _build(agent, name, network, module)
         first.setdefault(network.setting, built[name])
@@ -37,10 +37,10 @@ def build_networks(agent: DeepAgent) -> dict[str, Any]:
 
 
 def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
-    """A network that learns: native, or torch's where a setting says so; `module` is a user's own for it."""
+    """Build a trained network: native, or torch's if a setting requires it; `module` is a user's own module."""
     config, groups = agent.config, network.gives(agent)
     described = getattr(config, network.setting, None)
-    if network.setting != "network" and described is None:  # as the one that acts
+    if network.setting != "network" and described is None:  # same as the acting network
         described, module = config.network, agent.modules.get("network")
         if module is not None and not isinstance(module, Features):
             raise ValueError(
@@ -110,13 +110,13 @@ def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
 
 
 def generator_of(agent: DeepAgent, name: str) -> np.random.Generator:
-    """What draws the first parameters of a network: others than those of another, from the same seed."""
+    """Return the generator of a network's initial parameters: different for each network of the same seed."""
     place = list(trained(agent.networks)).index(name)
     return np.random.default_rng([agent.seeds.initial, place] if place else agent.seeds.initial)
 
 
 def norms_described(agent: DeepAgent) -> str:
-    """Which networks have layer norms that no description of their stages tells."""
+    """Describe the networks with layer norms that their network description does not mention."""
     networks = trained(agent.networks)
     named = [
         name
@@ -129,7 +129,7 @@ def norms_described(agent: DeepAgent) -> str:
 
 
 def _has_layer_norm(agent: DeepAgent, network: Network) -> bool:
-    """Whether the hidden layers of a network are normalised: by its setting, its declaration, or as the actor's."""
+    """Return whether hidden layers are normalized: by the network's setting, its declaration or the actor's setting."""
     wishes = getattr(agent.config, network.norm_setting, None), network.layer_norm, agent.config.layer_norm
     return next((wish for wish in wishes if wish is not None), False)
 
@@ -143,7 +143,7 @@ def _refuse_memory(agent: DeepAgent, reason: str) -> None:
 
 
 def _layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tuple[int, ...] | None:
-    """The widths of the layers that a description such as mlp(64, 64) amounts to; None where there is more to it."""
+    """Return the layer widths of a description such as mlp(64, 64); None if it contains more than plain layers."""
     if network is None or is_own_module(network):
         return None
     spec = parse_network(network)

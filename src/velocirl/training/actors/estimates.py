@@ -1,4 +1,4 @@
-"""Estimates of agents with networks: scalar functions that an algorithm declares, on the outputs of its networks."""
+"""Estimates of agents with networks: an algorithm's scalar functions applied to the outputs of its networks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Rows = NDArray[Any]
 
 
 class DeepEstimates:
-    """Estimates of one agent, by copies of its networks with the parameters of now."""
+    """Estimates of one agent, computed by copies of its networks with the current parameters."""
 
     def __init__(self, agent: DeepAgent) -> None:
         self._agent = agent
-        self._readers: dict[str, Any] = {}  # by network
+        self._readers: dict[str, Any] = {}  # by the network's name
 
     def values(self, seen: Rows, masks: Any, state: Any, episode_start: Any) -> NDArray[np.float32]:
-        """Return V(s), or where no network learns it, the value of the deterministic action."""
+        """Return V(s), or if no network learns it, the value of the deterministic action."""
         agent = self._agent
         if type(agent).state_value is None:
             if type(agent).q_value is None:
@@ -49,7 +49,7 @@ class DeepEstimates:
             returned = self._run(
                 call, {**{name: one[i] for name, one in columns.items()}, "row": row, "mask": legal[i]}
             )
-            # Learners of rollouts want it written to a row, beside the values of costs.
+            # On-policy algorithms write it to the row, next to the values of costs.
             found[i] = getattr(row, agent.values[0]) if returned is None else returned
         return found
 
@@ -69,7 +69,7 @@ class DeepEstimates:
         return np.split(found[:, : sum(counts)], np.cumsum(counts)[:-1], axis=1)
 
     def action_values(self, seen: Rows, masks: Any, actions: Rows | None, *, best: bool = False) -> NDArray[np.float32]:
-        """Return Q(s, a) of all actions, of those given, or with `best` of the deterministic ones."""
+        """Return Q(s, a) of all actions, of the given `actions`, or with `best` of the deterministic actions."""
         agent, head = self._agent, self._agent.head
         if type(agent).q_value is None:
             instead = "use value(observation)" if type(agent).state_value is not None else "it learns a policy alone"
@@ -126,7 +126,7 @@ class DeepEstimates:
     def _outputs(
         self, name: str, seen: Rows, state: Any, episode_start: Any, actions: Rows | None = None
     ) -> NDArray[np.float32]:
-        """Return the outputs (rows, outputs) of a network, which sees observations as acting does."""
+        """Return the outputs (rows, outputs) of a network for observations encoded as for acting."""
         agent = self._agent
         encoding, moments = agent.encoding, agent.observation_moments
         inputs = np.zeros((len(seen), encoding.inputs), np.float32)
@@ -142,7 +142,7 @@ class DeepEstimates:
         return reader.forward(inputs, state)[0]
 
     def _reader(self, name: str) -> Any:
-        """Return a copy of a network as it is now."""
+        """Return a copy of a network with its current parameters and buffers."""
         agent = self._agent
         parameters, buffers = agent.network_arrays(name)
         if name not in self._readers:

@@ -1,4 +1,4 @@
-"""An agent at play, to be looked at: moment by moment, or as a film."""
+"""Episodes of an agent for viewing: time step by time step, or as a video."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
 FORMATS = (".gif", ".mp4")
-FRAMES_PER_SECOND = 30  # where an environment does not say
-GIF_TICK = 10  # milliseconds: the unit in which pictures of a GIF last
+FRAMES_PER_SECOND = 30  # if the environment declares none
+GIF_TICK = 10  # milliseconds: resolution of frame durations in a GIF
 
 
 class Moment(NamedTuple):
-    """What is seen after a step, or at the beginning of an episode."""
+    """Time step of a viewed episode: after a step, or at the start of an episode."""
 
-    picture: Any  # a text, an array (height, width, 3), a canvas; None where a window shows it, or nobody looks
+    picture: Any  # text, array (height, width, 3) or canvas; None if a window shows it, or it is not wanted
     episode: int
     step: int
     total: float  # reward so far
     ended: bool
-    fps: float  # moments per second, as the environment has it
+    fps: float  # time steps per second, as the environment declares it
 
 
 def moments(
@@ -42,10 +42,10 @@ def moments(
     deterministic: bool = True,
     drawn: Callable[[], bool] = lambda: True,
 ) -> Iterator[Moment]:
-    """Play whole episodes with an agent in the environment that it was trained in; `mode` is a render mode.
+    """Play whole episodes in the agent's training environment and yield each time step; `mode` is a render mode.
 
-    Episode k begins with the seed `seed + k`. Where `drawn` returns False, the next moment has no picture, unless it
-    ends an episode.
+    Episode k starts with the seed `seed + k`. If `drawn` returns False, the next time step has no image, unless it ends
+    an episode.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
@@ -78,7 +78,7 @@ def _episode(
 
 
 def rate_of(env: gymnasium.Env) -> float:
-    """Steps per second at which an environment is watched."""
+    """Return the steps per second at which an environment is viewed."""
     return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
@@ -93,10 +93,26 @@ def record_video(
     max_frames: int | None = None,
     watch: Callable[[Moment], Any] | None = None,
 ) -> Evaluation:
-    """Film an agent at play, as a GIF or MP4 by the ending of `path`; gives the episodes that are seen to their end.
+    """Record a video of an agent, as a GIF or MP4 according to the suffix of `path`.
 
-    A film has a frame for the beginning of each episode and one for each step. It ends after `max_frames`; one that
-    is interrupted is kept as far as it got. `watch` is called after each frame.
+    A video has one frame for the start of each episode and one for each step. If recording is interrupted (Ctrl-C), the
+    video recorded so far is kept.
+
+    Args:
+        agent: Agent to record, in the environment that it was trained in.
+        path: File to write, ending in .gif or .mp4.
+        episodes: Number of episodes.
+        seed: Seed of the first episode; episode k starts with `seed + k`. None draws the seeds.
+        deterministic: Whether the agent takes its deterministic action instead of sampling one.
+        fps: Frames per second; by default the environment's own rate.
+        max_frames: Stop after this many frames.
+        watch: Called after each frame with its `Moment`.
+
+    Returns:
+        The evaluation of the episodes that were recorded to their end.
+
+    Raises:
+        ValueError: If the environment cannot be rendered, a package for videos is missing, or `path` cannot be written.
     """
     path = film_path(path)
     film: _Film | None = None
@@ -125,7 +141,7 @@ def record_video(
 
 
 def film_path(path: str | Path) -> Path:
-    """Where a film can be written; anything else is refused."""
+    """Return `path` as a Path; raises ValueError unless a video can be written there."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path} must end in {' or '.join(FORMATS)}")
@@ -135,7 +151,7 @@ def film_path(path: str | Path) -> Path:
 
 
 class _Film:
-    """A file of frames, which takes its place once it is whole."""
+    """Video file that is written under a temporary name and renamed when complete."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path, self._partial = path, path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
@@ -164,7 +180,7 @@ def _mp4(path: Path, fps: float) -> Any:
 
 
 class _GIF:
-    """Frames with 256 colours each, by the quickest of Pillow's ways to choose them."""
+    """GIF writer: 256 colors per frame, by Pillow's fastest quantizer."""
 
     def __init__(self, path: Path, fps: float) -> None:
         from PIL import Image

@@ -1,4 +1,4 @@
-"""A policy on a torch module, as an agent holds it and outside of training; recurrent ones give a state back."""
+"""Policies on a torch module: their parameters and buffers, and acting outside of training with recurrent state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from velocirl.training.actors.actor import BUFFERS
 
 
 class TorchActor(Acting):
-    """Chooses actions for one observation or a batch of them."""
+    """Actor on a torch module: chooses actions for one observation or a batch."""
 
     def __init__(self, network: TorchNetwork, *arguments: Any) -> None:
         self._network, self._translator = network, learning_translator("policy")
@@ -32,7 +32,10 @@ class TorchActor(Acting):
         episode_start: Any,
         deterministic: bool,
     ) -> tuple[Any, Any]:
-        """The actions for observations (rows, *shape), and the state after them (rows, state size) or as it was."""
+        """Choose actions for observations (rows, *shape).
+
+        Returns the actions and the next state (rows, state size), or `state` unchanged if the network is not recurrent.
+        """
         self.take(observations, masks)
         self._look(0, self.count)
         before = given_state(self._network, state, episode_start, self.count)
@@ -44,7 +47,7 @@ class TorchActor(Acting):
         return self.chosen(), state if after is None else after.numpy()
 
     def allocate(self, count: int) -> None:
-        """Make rows for as many observations, and for what the network reads and gives."""
+        """Allocate rows for `count` observations, network inputs and network outputs."""
         super().allocate(count)
         self._inputs = np.zeros((count, self._network.encoding.inputs), np.float32)
         self._outputs = np.zeros((count, self._network.outputs), np.float32)
@@ -53,7 +56,10 @@ class TorchActor(Acting):
 
 
 def given_state(network: TorchNetwork, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
-    """Return the state of a recurrent network for so many observations: as given, zeros where an episode begins."""
+    """Return the state (count, state size) of a recurrent network, or None for other networks.
+
+    The state is zero without a given `state` and where `episode_start` is True.
+    """
     size = network.state_size
     if not size:
         return None
@@ -68,7 +74,7 @@ def given_state(network: TorchNetwork, state: Any, episode_start: Any, count: in
 
 
 class ModuleReader:
-    """A copy of a torch module that gives its outputs as arrays, for observations that somebody asks about."""
+    """Copy of a torch module that computes outputs as NumPy arrays, for estimates."""
 
     def __init__(self, network: TorchNetwork) -> None:
         self._network = network.twin()
@@ -82,7 +88,7 @@ class ModuleReader:
 
 
 class TorchPolicy:
-    """A module whose parameters are one vector, which NumPy sees too; learners train copies of it."""
+    """Policy on a torch module; its parameters are one vector shared with NumPy, and learners train copies of it."""
 
     def __init__(self, built: TorchBuilt) -> None:
         self.built = built
@@ -92,13 +98,13 @@ class TorchPolicy:
         self.state_size = self._network.state_size
 
     def make_actor(self, device: str, *arguments: Any) -> TorchActor:  # noqa: ARG002 - as of a native policy
-        """What acts outside of training; the arguments are those of `Acting`."""
+        """Return an actor for use outside of training; `arguments` are the arguments of `Acting`."""
         return TorchActor(self._network, *arguments)
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """What the module keeps beside its parameters."""
+        """Return the module's buffers, by name."""
         return named(BUFFERS, self._network.buffers())
 
     def load_buffers(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take those that `buffers` gave, from among others."""
+        """Load the buffers named as by `buffers`; other arrays are ignored."""
         self._network.load_buffers(within(BUFFERS, arrays))

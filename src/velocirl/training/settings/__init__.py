@@ -1,1 +1,1 @@
-"""The settings of agents: configurations, their words and documentation, the parameters of environments."""
+"""Settings of agents: configurations, their documentation and Stable-Baselines3's names, environment parameters."""

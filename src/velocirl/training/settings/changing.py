@@ -1,4 +1,4 @@
-"""Parameters of an environment that change while an agent learns: a curriculum."""
+"""Changing an environment's parameters during training: curricula."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from velocirl.training.source import Source
 
 
 class Changing:
-    """An agent as far as its environment may change; what trains it goes on with other copies, or is made anew."""
+    """Base class of agents: changing the environment; the learner continues with it, or is created again."""
 
     Config: ClassVar[type[Any]]
     source: Source
     config: Any
-    _learner: Any  # what trains it, once it was prepared
-    _waiting: Mapping[str, NDArray[Any]] | None  # a saved state, until training needs it
+    _learner: Any  # learner, once training was prepared
+    _waiting: Mapping[str, NDArray[Any]] | None  # saved training state, kept until training is prepared
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array that decides the future of this agent."""
+        """Return every array that determines the future of this agent."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -34,18 +34,25 @@ class Changing:
     def set_params(self, params: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         """Change parameters of the environment, between calls of `learn` or from a callback: a curriculum.
 
-        As `params` of the constructor, and those that are not named stay. Numbers hold at once, in the midst of
-        episodes; what is drawn, from each copy's next episode on. A gym: environment is made anew, and its episodes
-        begin. They are saved with the agent; where one cannot be used, nothing has changed.
+        Parameters that are not named keep their values. Numbers apply at once, within episodes; distributions from each
+        environment's next episode. A gym: environment is created again, and its episodes restart. The parameters are
+        saved with the agent. If one of them is invalid, nothing changes.
+
+        Args:
+            params: Parameters by name, as in the constructor.
+            **named: Parameters as keyword arguments.
+
+        Raises:
+            ValueError: If a parameter is unknown or invalid, or would change the spaces.
         """
         self.operate({**self.source.own_params, **(params or {}), **named}, self.source.scenario)
 
     def set_scenario(self, scenario: str | None) -> None:
-        """Let the environment be operated in another scenario from now on, or with None in none; see `set_params`."""
+        """Operate the environment in another scenario from now on, or in none if it is None; see `set_params`."""
         self.operate(self.source.own_params, scenario)
 
     def operate(self, params: Mapping[str, Any], scenario: str | None) -> None:
-        """Let the environment have these parameters in a scenario, and its own where both say nothing."""
+        """Set the environment's parameters and scenario; parameters in neither get the environment's defaults."""
         source = self.source.operated(params, scenario)
         check_copies(source.native, source.params, self.config.num_envs)
         if source.signature() != self.source.signature():
@@ -58,7 +65,7 @@ class Changing:
         fleet: Any = getattr(self._learner, "fleet", None)
         native = source.native
         if native is None or fleet is None or native.drawn != fleet.environment.drawn:
-            fleet = None  # what is compiled is another
+            fleet = None  # a different environment is compiled
         if self._learner is not None and fleet is None and getattr(self.config, "buffer_file", None) is not None:
             raise ValueError(
                 f"other parameters would be drawn than until now, for which the memory in {self.config.buffer_file}"
@@ -74,23 +81,23 @@ class Changing:
             self._remake()
 
     def _changed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The arrays of a learner whose copies had other parameters."""
+        """Return the arrays of a learner with the environment's new parameters."""
         native, rows = self.source.native, arrays.get("fleet.params")
         if native is None or rows is None:
             return dict(arrays)
         return {**arrays, "fleet.params": changed_rows(native, self.source.params, rows)}
 
     def _remake(self) -> None:
-        """Let another learner go on from where this one is, with the environment as it is now."""
+        """Replace the learner by one that continues from its state, with the changed environment."""
         self._waiting, learner = self._changed(self.arrays()), self._learner
         self._learner = None
         self.release(learner)
         self.prepare()
 
     def release(self, learner: Any) -> None:
-        """Give back what a learner holds that will not be used again."""
+        """Release the resources of a learner that will not be used again."""
         if (envs := getattr(learner, "envs", None)) is not None:
             envs.close()
 
     def pause(self) -> None:
-        """Wait for what is under way; news of it are told with the next."""
+        """Wait for the iteration in progress; its metrics are reported with the next one."""

@@ -1,4 +1,4 @@
-"""The settings of agents that take steps: of their collectors, processes that act and step beside the learner."""
+"""Settings of collectors: processes that act and step environments in parallel with the learner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.training.settings.config import DeepConfig, require, require_whole
 
 @dataclass(frozen=True)
 class CollectorsConfig(DeepConfig):
-    """What every algorithm that takes steps adds to the settings of all with networks."""
+    """Additional settings of algorithms that step environments."""
 
     fixed: ClassVar[frozenset[str]] = frozenset({"collector_timeout"})
     collectors: int | None = None
@@ -40,7 +40,7 @@ class CollectorsConfig(DeepConfig):
 
 @dataclass(frozen=True)
 class CollectingConfig(CollectorsConfig):
-    """What algorithms that learn from a memory add to those."""
+    """Additional settings of off-policy algorithms for collectors."""
 
     collect_mode: Literal["paced", "free"] = "paced"
     """How collectors keep step with the learner: paced holds train_every and gradient_steps exactly, and gives the same
@@ -62,7 +62,7 @@ class CollectingConfig(CollectorsConfig):
 
 
 def check_collectors(config: Any, source: Any) -> None:
-    """Refuse collectors of an environment or with settings that they cannot have."""
+    """Raise for collectors with an environment or settings that do not support them."""
     collectors, copies = config.collectors, config.num_envs
     if collectors is None:
         return
@@ -84,7 +84,7 @@ def check_collectors(config: Any, source: Any) -> None:
 
 
 def check_rings(config: Any) -> None:
-    """Refuse rings of steps that are smaller than a batch."""
+    """Raise if the collectors' queues are smaller than a batch."""
     if config.collectors is None:
         return
     share = max(config.num_envs // config.collectors, 1)

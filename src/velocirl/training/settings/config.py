@@ -26,17 +26,17 @@ from velocirl.training.settings.words import COMMON, Word
 from velocirl.vector.preprocessing.switches import switches_from
 
 Config = TypeVar("Config")
-MODULES = ("network", "critic")  # settings that may be a module of one's own
-OWN_MODULE = "module "  # in a configuration, what stands before the name of a module that a user gave
+MODULES = ("network", "critic")  # settings that may be a user's own module
+OWN_MODULE = "module "  # prefix of the name of a user's own module in a configuration
 
 
 def is_own_module(network: str | Mapping[str, str] | None) -> bool:
-    """Whether a configuration says that the network was a user's own module."""
+    """Return whether a configuration's network was a user's own module."""
     return isinstance(network, str) and network.startswith(OWN_MODULE)
 
 
 def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    """A configuration from named values; unknown names and values of the wrong kind are refused by name."""
+    """Build a configuration from named values; raises for unknown names and values of the wrong type."""
     names = [field.name for field in dataclasses.fields(kind)]  # pyright: ignore[reportArgumentType]
     for name in values:
         if name not in names:
@@ -49,20 +49,20 @@ def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 
 def as_plain(config: Any) -> dict[str, Any]:
-    """The configuration as plain values, for JSON."""
+    """Return the configuration as plain values, for JSON."""
     if getattr(config, "params", None) is None:
         return msgspec.to_builtins(config)
     return {**msgspec.to_builtins(dataclasses.replace(config, params=None)), "params": savable(config.params)}
 
 
 def require(condition: bool, name: str, value: Any, wanted: str) -> None:
-    """Refuse an impossible value by name."""
+    """Raise ValueError naming the setting unless the condition holds."""
     if not condition:
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
 def require_whole(config: Any, low: int, high: int, *names: str) -> None:
-    """Refuse whole numbers outside of a range by name; those that were left open may be."""
+    """Raise for integers outside of a range; settings that are None are accepted."""
     for name in names:
         value = getattr(config, name)
         require(value is None or value >= low, name, value, f"at least {low}")
@@ -70,7 +70,7 @@ def require_whole(config: Any, low: int, high: int, *names: str) -> None:
 
 
 def check_widths(config: Any, name: str) -> None:
-    """Refuse hidden layers of no width, and too many of them."""
+    """Raise for hidden layers of width 0, and for too many of them."""
     widths = getattr(config, name)
     require(all(width >= 1 for width in widths), name, widths, "widths of at least 1")
     require(len(widths) <= MOST_LAYERS, name, widths, f"at most {MOST_LAYERS} widths")
@@ -88,10 +88,10 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DeepConfig:
-    """The settings of every algorithm that learns with networks."""
+    """Settings of every algorithm with neural networks."""
 
-    words: ClassVar[Mapping[str, Word]] = COMMON  # how Stable-Baselines3 calls them, see `words`
-    # Every float may change in training, see `scheduled_of`, but for those of the classes' `fixed`.
+    words: ClassVar[Mapping[str, Word]] = COMMON  # Stable-Baselines3's names of settings, see `words`
+    # Every float may change in training, except those in `fixed`; see `scheduled_of`.
     scheduled: ClassVar[Mapping[str, Range]] = {
         "learning_rate": Range(least=0.0),
         "max_grad_norm": Range(zero_is_off=True),

@@ -1,4 +1,4 @@
-"""Which device is faster for a network, an environment and a batch."""
+"""Choice of the faster device for a network, an environment and a batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from velocirl.engine.targets.device_names import kind_of, number_of
 from velocirl.training.source import Source
 
-# Multiplications of one pass over a rollout, above which a GPU is faster. An H200 against the native learner on 16
-# cores (CartPole, four epochs): 0.97 times as fast at 19 million, 1.1 at 75, 1.5 at 150, 2.2 at 300, 5 to 14 beyond
-# 1,000. Below it, starting kernels costs more than the work in them.
+# Multiplications of one pass over a rollout above which a GPU is faster. An H200 vs. the native learner on 16
+# cores (CartPole, four epochs): 0.97x as fast at 19 million, 1.1x at 75, 1.5x at 150, 2.2x at 300, 5x to 14x above
+# 1,000. Below this threshold, launching kernels costs more than their work.
 WORK = 1.0e8
 NO_DEVICE = "there is no CUDA device"
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -23,11 +23,14 @@ DRIVER = Path("/proc/driver/nvidia/version")
 def choose_device(
     wanted: str, source: Source, parameters: int, batch: int, *, native: bool, steps: bool = True
 ) -> tuple[str, str]:
-    """The device to train on, and why, in one line.
+    """Return the device to train on, and the reason in one line.
 
-    `parameters` is the size of the network, `batch` the samples of a rollout. The rule: a GPU, where there is one that
-    torch and numba-cuda can use, the environment is native and an iteration has at least so much work for it, or its
-    observations are tensors there. Where nothing `steps`, what the environment is does not count.
+    `parameters` is the size of the network, `batch` the number of samples of a rollout. Without `steps`, the kind of
+    environment does not matter.
+
+    A GPU is chosen if torch and numba-cuda can use one, the environment is native, and an iteration of a `native`
+    network has enough work; networks of torch need no minimum. It is also chosen if the environment's observations are
+    tensors on it.
     """
     if source.check:
         if kind_of(wanted) == "cuda":
@@ -50,7 +53,7 @@ def choose_device(
 
 
 def require_device(device: str) -> None:
-    """Refuse to train on a GPU that is not here."""
+    """Raise if the device is a GPU that does not exist here."""
     if kind_of(device) != "cuda":
         return
     missing = no_cuda() or _no_gpu(number_of(device) or 0)
@@ -62,7 +65,7 @@ def require_device(device: str) -> None:
 
 
 def here_or_any(device: Any) -> Any:
-    """The device that an agent was saved with; of GPUs, whichever there is where that one is not."""
+    """Return the device that an agent was saved with; a missing GPU is replaced by any GPU of this machine."""
     number = number_of(device) if isinstance(device, str) else None
     if not number or no_cuda() is not None or _no_gpu(number) is None:
         return device
@@ -71,7 +74,7 @@ def here_or_any(device: Any) -> Any:
 
 
 def _no_gpu(number: int) -> str | None:
-    """Why there is no GPU of this number, where there are some."""
+    """Return why there is no GPU of this number, on a machine with GPUs; None if there is."""
     count = gpus()
     if number < count:
         return None
@@ -82,7 +85,7 @@ def _no_gpu(number: int) -> str | None:
 
 
 def gpus() -> int:
-    """How many GPUs torch sees; where `no_cuda` found one."""
+    """Return the number of GPUs that torch sees; call it only if `no_cuda` returned None."""
     import torch
 
     return torch.cuda.device_count()
@@ -90,19 +93,19 @@ def gpus() -> int:
 
 @cache
 def no_cuda() -> str | None:
-    """Why no GPU can be used here, or None. A package that is missing is named only where it would help."""
+    """Return why no GPU can be used here, or None. A missing package is named only if installing it would help."""
     if not has_driver():
         return NO_DEVICE
     if (missing := _not_installed("torch", "torch") or no_kernels()) is not None:
         return missing
-    import torch  # only where it is there and there is a device that it may know
+    import torch  # only if it is installed and a driver exists
 
     return None if torch.cuda.is_available() else "this torch has no CUDA"
 
 
 @cache
 def no_kernels() -> str | None:
-    """Why numba-cuda can run nothing here, or None."""
+    """Return why numba-cuda cannot run here, or None."""
     if (missing := _not_installed("numba_cuda", "cuda") if has_driver() else NO_DEVICE) is not None:
         return missing
     from velocirl.engine.targets.cuda_kernels import cuda

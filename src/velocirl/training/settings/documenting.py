@@ -1,4 +1,4 @@
-"""What there is to say of an algorithm's settings: for help(PPO), its signature, and the command line."""
+"""Documentation of an algorithm's settings: for help(PPO), its signature and the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 @cache
 def descriptions(config: type[Any]) -> Mapping[str, str]:
-    """What the strings below the fields of a dataclass, and below those of its bases, say of them."""
+    """Return the texts below the fields of a dataclass and of its bases, by field."""
     texts: dict[str, str] = {}
     for kind in reversed(config.__mro__):
         if not dataclasses.is_dataclass(kind):
@@ -38,7 +38,7 @@ def descriptions(config: type[Any]) -> Mapping[str, str]:
 
 
 def shown(default: Any) -> str:
-    """A default as one would write it."""
+    """Format a default as a user would write it."""
     if isinstance(default, Mapping):
         return " ".join(f"{name}={value}" for name, value in default.items()) or "none"
     if isinstance(default, tuple):
@@ -49,10 +49,10 @@ def shown(default: Any) -> str:
 
 
 class Documented(ABCMeta):
-    """The type of algorithms, whose text is followed by their settings, put together when somebody asks for it."""
+    """Metaclass of algorithms: appends the settings to the class docstring when it is read."""
 
     def __call__(cls: type[Made], *given: Any, **settings: Any) -> Made:
-        """An agent of an environment and settings; or as in Stable-Baselines3, with a policy before the environment."""
+        """Create an agent from an environment and settings; a policy may come before the environment, as in SB3."""
         if len(given) > 2:
             raise TypeError(f"the settings of {cls.__name__} are given by name, such as learning_rate=1e-3")
         given, settings = policy_first(given, settings)
@@ -75,7 +75,7 @@ class Documented(ABCMeta):
 
 
 def signature_of(config: Any) -> Signature:
-    """How an agent of this configuration is made: the environment, then settings by name."""
+    """Return an algorithm's constructor signature: the environment, then settings by name."""
     first = Parameter("env", Parameter.POSITIONAL_OR_KEYWORD, annotation="str | Environment")
     settings = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=default_of(field), annotation=field.type)
@@ -85,5 +85,5 @@ def signature_of(config: Any) -> Signature:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a field."""
+    """Return the default of a field."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

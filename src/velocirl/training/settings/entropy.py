@@ -1,4 +1,4 @@
-"""The settings of a policy that is held at an entropy: the weight of it, learnt or given."""
+"""Settings of a policy with a target entropy: the entropy weight, learned or given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from velocirl.training.settings.config import require
 
 @dataclass(frozen=True)
 class EntropyConfig:
-    """What an algorithm whose policy is to act at random to some extent has beside the settings of its parent."""
+    """Additional settings of algorithms with entropy regularization."""
 
     temperature: str | float = "auto"
     """Weight of the entropy; auto learns it to reach target_entropy."""
@@ -18,7 +18,7 @@ class EntropyConfig:
     """Entropy that auto aims at. Without it, -1 for each dimension of the action."""
 
     def check_entropy(self) -> None:
-        """Refuse a temperature that is none, and an entropy that cannot be."""
+        """Raise for an invalid temperature or target entropy."""
         if isinstance(self.temperature, str):
             require(self.temperature == "auto", "temperature", self.temperature, 'a number, or "auto"')
         else:
@@ -28,11 +28,11 @@ class EntropyConfig:
 
     @property
     def learns_temperature(self) -> bool:
-        """Whether the temperature is learnt."""
+        """Return whether the temperature is learned."""
         return self.temperature == "auto"
 
     def entropy_numbers(self, usual: float) -> dict[str, float]:
-        """Where the temperature begins, and the entropy that it holds: the usual one, unless another was given."""
+        """Return the initial log temperature and the target entropy, which is `usual` unless one was given."""
         target = usual if self.target_entropy is None else self.target_entropy
         start = log(self.temperature) if isinstance(self.temperature, (int, float)) else 0.0
         return {"initial_log_temperature": start, "target_entropy": target}

@@ -1,4 +1,4 @@
-"""Images among observations, and the convolutional network that reads them where nobody chose one."""
+"""Image observations, and the default convolutional networks that read them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gymnasium.spaces import Box, Space
 from velocirl.networks.observations import leaves_of
 from velocirl.networks.specs import NAMED, THEN
 
-# Networks of images by the pixels that their smaller side has at least, those of large ones first.
+# Networks of images by the minimum pixels of their smaller side, largest first.
 NETWORKS = {36: "nature", 12: "cnn(16, 32, stride=2) mlp(128)", 3: "minatar"}
-BOARD = 8  # pixels of a side, from which bytes of two dimensions are an image
-AFTER = "mlp(64, 64)"  # what follows the parts of an observation
+BOARD = 8  # minimum pixels of a side for two-dimensional uint8 observations to be an image
+AFTER = "mlp(64, 64)"  # network after the parts of an observation
 
 
 def sides(space: Space[Any]) -> tuple[int, ...] | None:
-    """The height and width of an image of bytes, or of each of a stack; None of any other space.
+    """Return the height and width of a uint8 image, or of each image of a stack; None for any other space.
 
-    Of three dimensions the smaller of the first and the last is that of channels, as in `networks.specs`.
+    In three dimensions, the smaller one of the first and the last is the channels, as in `networks.specs`.
     """
     if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3, 4):
         return None
@@ -31,7 +31,7 @@ def sides(space: Space[Any]) -> tuple[int, ...] | None:
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Return whether observations are an image of bytes, or a stack of them."""
+    """Return whether observations are a uint8 image, or a stack of them."""
     return sides(space) is not None
 
 
@@ -41,12 +41,12 @@ def has_images(space: Space[Any]) -> bool:
 
 
 def networks_of_images(space: Space[Any]) -> dict[str, str]:
-    """The convolutional network for each image of an observation, by the name of the part; "" of the whole."""
+    """Return the convolutional network for each image of an observation, by the part's name; "" for the whole."""
     return {leaf.name: _network(shown) for leaf in leaves_of(space) if (shown := sides(leaf.space)) is not None}
 
 
 def image_network(space: Space[Any]) -> str | dict[str, str] | None:
-    """The network for an observation with images: a convolutional one for each; None without images."""
+    """Return the network for an observation with images: a convolutional one for each image; None without images."""
     found = networks_of_images(space)
     if not found or any(leaf.name == THEN for leaf in leaves_of(space)):
         return None
@@ -54,7 +54,7 @@ def image_network(space: Space[Any]) -> str | dict[str, str] | None:
 
 
 def described(network: str | dict[str, str], space: Space[Any]) -> str:
-    """One line that says which network reads which images, and how to choose another."""
+    """Describe in one line which network reads which images, and how to choose another."""
     images = [leaf for leaf in leaves_of(space) if is_image(leaf.space)]
     shapes = ", ".join(f"{leaf.name} {'x'.join(map(str, leaf.shape))}".strip() for leaf in images)
     read = sorted({network} if isinstance(network, str) else {network[leaf.name] for leaf in images})

@@ -1,7 +1,7 @@
-"""Limits of what episodes may cost: the settings that say them, and the numbers that an algorithm's functions read.
+"""Cost limits of episodes: their settings, and the numbers that an algorithm's functions read.
 
-A limit is the mean cost of an episode, undiscounted, as OmniSafe and Safety-Gymnasium state theirs: with costs of 1 for
-each step in violation, the steps that an episode may spend there on average.
+A limit is the mean cost of an episode, undiscounted, as in OmniSafe and Safety-Gymnasium. With costs of 1 for each step
+in violation, it is the mean number of violating steps that an episode may have.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from velocirl.engine.naming import nearest
 from velocirl.training.settings.config import require, require_whole
 
-USUAL_LIMIT = 25.0  # of Safety-Gymnasium's tasks
-SUM = "cost"  # how the sum of all costs is called
+USUAL_LIMIT = 25.0  # default of Safety-Gymnasium's tasks
+SUM = "cost"  # name of the sum of all costs
 
 
 @dataclass(frozen=True)
 class LimitedConfig:
-    """What an algorithm that keeps limits has beside the settings of its parent."""
+    """Additional settings of algorithms that satisfy cost limits."""
 
     fixed: ClassVar[frozenset[str]] = frozenset({"cost_limit"})
     cost_limit: float | None = None
@@ -30,7 +30,7 @@ class LimitedConfig:
     temperature=5 pressure=0."""
 
     def check_limits(self) -> None:
-        """Refuse limits that are none, and two kinds of them at once."""
+        """Raise for invalid limits, and for limits of both kinds at once."""
         both = self.cost_limit is not None and self.cost_limits is not None
         require(not both, "cost_limit", self.cost_limit, "left out where cost_limits is given")
         require(self.cost_limits != {}, "cost_limits", self.cost_limits, "of at least one constraint")
@@ -40,13 +40,13 @@ class LimitedConfig:
 
     @property
     def limited(self) -> tuple[str, ...]:
-        """What has a limit: the sum of all costs, or constraints by name."""
+        """Names of limited costs: the sum of all costs, or single constraints."""
         return (SUM,) if self.cost_limits is None else tuple(self.cost_limits)
 
 
 @dataclass(frozen=True)
 class ControlledConfig(LimitedConfig):
-    """What an algorithm has whose multipliers follow the cost of episodes by PID control."""
+    """Additional settings of algorithms whose multipliers follow episode costs by PID control."""
 
     proportional_gain: float = 0.02
     """What a multiplier gains at once from episodes that cost twice their limit."""
@@ -58,7 +58,7 @@ class ControlledConfig(LimitedConfig):
     """Upper limit of a multiplier and of its integral, which therefore does not wind up."""
 
     def check_control(self) -> None:
-        """Refuse numbers that make no sense."""
+        """Raise for invalid limits, gains and multipliers."""
         self.check_limits()
         for name in ("proportional_gain", "integral_gain", "derivative_gain"):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
@@ -67,9 +67,9 @@ class ControlledConfig(LimitedConfig):
 
 @dataclass(frozen=True)
 class CostCriticConfig(LimitedConfig):
-    """What an algorithm has that knows costs by critics of them alone, as it learns from data and sees no episode."""
+    """Additional settings of algorithms that estimate costs only with critics: offline ones, which see no episode."""
 
-    fixed: ClassVar[frozenset[str]] = frozenset({"gamma"})  # costs of episodes are told by it
+    fixed: ClassVar[frozenset[str]] = frozenset({"gamma"})  # episode costs are computed from it
     multiplier_rate: float = 1e-3
     """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
     largest_multiplier: float = 100.0
@@ -78,7 +78,7 @@ class CostCriticConfig(LimitedConfig):
     """Number of steps of an episode, for which limits hold. Without it, the time limit of the environment."""
 
     def check_cost_critics(self, gamma: float) -> None:
-        """Refuse numbers that make no sense, and a discount by which an episode's cost cannot be told."""
+        """Raise for invalid limits, rates and multipliers, and for a discount factor that gives no episode cost."""
         self.check_limits()
         require(gamma < 1, "gamma", gamma, "below 1")
         require(0 <= self.multiplier_rate < inf, "multiplier_rate", self.multiplier_rate, "at least 0")
@@ -87,9 +87,9 @@ class CostCriticConfig(LimitedConfig):
 
 
 def cost_critic_numbers(config: Any, constraints: tuple[str, ...], source: Any) -> dict[str, Any]:
-    """The limits, where multipliers begin, and by how much cost values are to be multiplied.
+    """Return the limits, the initial multipliers, and the factor from cost values to episode costs.
 
-    A cost value is discounted: in the long run, it is what a step costs over 1 - gamma.
+    A cost value is discounted: in the long run, it is a step's cost divided by 1 - gamma.
     """
     steps = config.episode_steps or (None if source.native is None else source.native.max_steps)
     if steps is None:
@@ -101,7 +101,7 @@ def cost_critic_numbers(config: Any, constraints: tuple[str, ...], source: Any) 
 
 
 def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environment: str) -> dict[str, Any]:
-    """`limits`, and what is `counted` for each: 1 or 0 for every constraint, one limit's after another's."""
+    """Return `limits`, and the constraints `counted` for each: 1 or 0 per constraint, limit by limit."""
     given = config.cost_limits
     if given is None:
         limit = USUAL_LIMIT if config.cost_limit is None else config.cost_limit
@@ -114,7 +114,7 @@ def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environme
 
 
 def limits_of(config: LimitedConfig) -> dict[str, float]:
-    """The limits by the names under which the costs of episodes are reported."""
+    """Return the limits, by the names under which episode costs are reported."""
     if config.cost_limits is None:
         return {SUM: USUAL_LIMIT if config.cost_limit is None else config.cost_limit}
     return {f"{SUM}/{name}": limit for name, limit in config.cost_limits.items()}
@@ -124,7 +124,7 @@ def limits_of(config: LimitedConfig) -> dict[str, float]:
 
 
 def limited_cost(costs, k, settings):
-    """What counts for limit k of the costs of all constraints."""
+    """Sum the constraint costs covered by limit k."""
     total = 0.0
     for c in range(len(costs)):
         total += settings.counted[k * len(costs) + c] * costs[c]
@@ -132,12 +132,12 @@ def limited_cost(costs, k, settings):
 
 
 def excess_of(cost, limit):
-    """(cost - d) / max(d, 1), within +-1: a disaster early on counts as twice the limit does and no more."""
+    """(cost - d) / max(d, 1), clipped to +-1: an early disaster counts as twice the limit and no more."""
     return min(max((cost - limit) / max(limit, 1.0), -1.0), 1.0)
 
 
 def follow_expected_cost(means, numbers, settings):
-    """Move each by its limit: clip(multiplier + rate e, 0, largest),  e = excess of the expected cost over d."""
+    """Update each multiplier: clip(multiplier + rate e, 0, largest),  e = excess of the expected cost over d."""
     for k in range(len(numbers.multiplier)):
         excess = excess_of(means.expected_cost[k], settings.limits[k])
         moved = numbers.multiplier[k] + settings.multiplier_rate * excess
@@ -145,7 +145,7 @@ def follow_expected_cost(means, numbers, settings):
 
 
 def add_limited_costs(costs, limited_costs, settings):
-    """Of a copy's column in time: what the steps cost, for each limit."""
+    """Compute each step's cost for each limit, over one environment's column in time."""
     for t in range(limited_costs.shape[0] - 1):
         for k in range(limited_costs.shape[1]):
             limited_costs[t, k] = limited_cost(costs[t], k, settings)

@@ -1,7 +1,7 @@
-"""The parameters of an environment as a configuration has them: numbers, draws, one number for each copy.
+"""Environment parameters in a configuration: numbers, distributions, or one number per environment.
 
-Gymnasium's environments take keyword arguments of any kind. What JSON can hold is saved with the run; in the place of
-anything else stands what it was, and whoever loads the run is asked for it.
+Gymnasium's environments take keyword arguments of any kind. JSON-compatible values are saved with the run. Any other
+value is replaced by a description of its type; loading the run then asks the user for it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from velocirl.engine.drawing import Draw, as_draw, draw_of, is_draw
 from velocirl.engine.environment import Environment
 
 Params = dict[str, Any]
-NOT_SAVED = "not saved"  # the key of what stands for an object that no file holds; its value says what it was
+NOT_SAVED = "not saved"  # key that marks an object that files cannot hold; its value is the object's type
 
 
 def known_params(environment: Environment, params: Mapping[str, Any]) -> Params:
-    """Parameters of a compiled environment as it takes them; what is not one of its is refused."""
+    """Return the parameters of a compiled environment in its own types; raises for unknown or invalid ones."""
     try:
         for name, value in params.items():
             count = len(value) if is_per_copy(environment, name, value) else 1
@@ -31,7 +31,7 @@ def known_params(environment: Environment, params: Mapping[str, Any]) -> Params:
 
 
 def changed_params(environment: Environment, rows: NDArray[Any]) -> Params:
-    """What the parameters of copies say, where it is not the default: numbers, one for each copy, and draws."""
+    """Return the parameters in `rows` that differ from defaults: numbers, lists per environment, distributions."""
     params, defaults = {}, (environment.plain or environment).params.rows(1)[0]
     for name in environment.params.fields:
         if name in environment.drawn:
@@ -44,7 +44,7 @@ def changed_params(environment: Environment, rows: NDArray[Any]) -> Params:
 
 
 def keyword_arguments(environment: str, params: Mapping[str, Any]) -> Params:
-    """Keyword arguments of one of Gymnasium's environments; refuses what it cannot be made with."""
+    """Return keyword arguments for a Gymnasium environment; raises for distributions and for unsaved objects."""
     for name, value in params.items():
         if is_draw(value):
             raise ValueError(
@@ -59,13 +59,13 @@ def keyword_arguments(environment: str, params: Mapping[str, Any]) -> Params:
 
 
 def is_per_copy(environment: Environment, name: str, value: Any) -> bool:
-    """Whether a value is one for each copy."""
+    """Return whether a value has one entry per environment."""
     known = name in environment.params.fields and isinstance(value, (Sequence, np.ndarray))
     return known and not isinstance(value, str) and np.ndim(value) > len(environment.params.dtype[name].shape)
 
 
 def of_copies(environment: Environment | None, params: Params, copies: NDArray[np.integer[Any]]) -> Params:
-    """The parameters of some copies, by their numbers."""
+    """Return the parameters of some environments, by index."""
     if environment is None:
         return params
     return {
@@ -75,7 +75,7 @@ def of_copies(environment: Environment | None, params: Params, copies: NDArray[n
 
 
 def spread(environment: Environment | None, params: Params, count: int) -> Params:
-    """Parameters for more or fewer copies: what each copy has is spread over them evenly."""
+    """Return parameters for `count` environments; values per environment are spread over them evenly."""
     if environment is None:
         return params
     return {
@@ -87,7 +87,7 @@ def spread(environment: Environment | None, params: Params, count: int) -> Param
 
 
 def check_copies(environment: Environment | None, params: Params, num_envs: int) -> None:
-    """Refuse values for another number of copies than there are."""
+    """Raise if values per environment do not match the number of environments."""
     for name, value in params.items():
         if environment is not None and is_per_copy(environment, name, value) and len(value) != num_envs:
             raise ValueError(
@@ -97,7 +97,7 @@ def check_copies(environment: Environment | None, params: Params, num_envs: int)
 
 
 def changed_rows(environment: Environment, params: Params, rows: NDArray[Any]) -> NDArray[Any]:
-    """The rows of copies that had other parameters until now; what is drawn stays until the episode ends."""
+    """Return new parameter rows of running environments; randomized parameters stay until the episode ends."""
     new = environment.params.rows(len(rows), params)
     for name in environment.drawn:
         new[name] = rows[name]
@@ -105,7 +105,7 @@ def changed_rows(environment: Environment, params: Params, rows: NDArray[Any]) -
 
 
 def savable(value: Any) -> Any:
-    """A parameter as JSON can hold it, or what stands for it."""
+    """Return a parameter as JSON can hold it, or the description of its type."""
     if isinstance(value, Draw):
         return str(value)
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

@@ -1,4 +1,4 @@
-"""Policies of Stable-Baselines3 and their arguments, `policy_kwargs`, as settings."""
+"""Translation of Stable-Baselines3's policies and `policy_kwargs` to settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.specs import NAMED, THEN
 from velocirl.training.settings.images import has_images, networks_of_images
 
-# Known beside the settings.
+# Known in addition to the settings.
 OBSERVATION_SPACE, ACTION_SPACE, POLICY, POLICY_KWARGS = "observation_space", "action_space", "policy", "policy_kwargs"
-Known = Mapping[str, Any]  # the settings, as far as they are decided, and these
+Known = Mapping[str, Any]  # settings decided so far, and the names above
 Settings = Mapping[str, Any]
 KINDS = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy")
-THEIRS = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known
-LSTM_SIZE = 256  # as there
-# Optimizers of torch and their arguments, by the names that they have here.
+THEIRS = ("stable_baselines3.", "sb3_contrib.")  # modules with known policies
+LSTM_SIZE = 256  # as in sb3_contrib
+# Torch's optimizers and their arguments, with their names here.
 OPTIMISERS = {"Adam": "adam", "AdamW": "adamw", "SGD": "sgd", "RMSprop": "rmsprop", "RMSpropTFLike": "rmsprop"}
 ARGUMENTS = {"eps": "epsilon", "weight_decay": "weight_decay", "momentum": "momentum", "alpha": "alpha"}
-# Arguments of policies that change nothing by these values, and what to write for others.
+# Policy arguments, the values that are accepted and change nothing, and the replacement for other values.
 FIXED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "ortho_init": ((True,), 'write initialiser="he_uniform" or another one; True is initialiser="orthogonal"'),
     "normalize_images": ((True,), "images of bytes are divided by 255: let the environment give other numbers"),
@@ -41,38 +41,38 @@ FIXED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-FEATURES = "features "  # before the name of a class of those, in a configuration
+FEATURES = "features "  # prefix of a feature extractor's class name in a configuration
 OWN_FEATURES = f"module {FEATURES}"
 
 
 @dataclass(frozen=True)
 class Features:
-    """A class of torch modules that make features of observations, with the arguments that it is called with."""
+    """Feature extractor: a class of torch modules, and the arguments that it is called with."""
 
     kind: type[Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """The text that a configuration has of it."""
+        """Text that represents it in a configuration."""
         return f"{FEATURES}{self.kind.__qualname__}"
 
 
 def with_features(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with `network=Features(...)` in the place of a class in `policy_kwargs`."""
+    """Return settings with the class in `policy_kwargs` replaced by `network=Features(...)`."""
     given = config.get(POLICY_KWARGS)
     if not isinstance(given, Mapping) or given.get("features_extractor_class") is None:
         return dict(config)
     kind, arguments = given["features_extractor_class"], given.get("features_extractor_kwargs") or {}
     own = {name: value for name, value in given.items() if not name.startswith("features_extractor_")}
     network = config.get("network")
-    if network is not None and not str(network).startswith(OWN_FEATURES):  # that of a saved agent
+    if network is not None and not str(network).startswith(OWN_FEATURES):  # network of a saved agent
         raise ValueError("policy_kwargs: features_extractor_class is the network: leave network out")
     return {**config, POLICY_KWARGS: own, "network": Features(kind, dict(arguments))}
 
 
 def policy_settings(value: Any, known: Known) -> Settings:
-    """The network that a policy stands for, by the observations that there are."""
+    """Return the network that a policy stands for, given the observation space."""
     name = policy_name(value)
     recurrent = "Lstm" in name
     if known.get("network") is not None:
@@ -92,11 +92,11 @@ def policy_settings(value: Any, known: Known) -> Settings:
         return {"network": {**images, **({THEN: " ".join(dense)} if dense else {})}, "activation": "relu"}
     if recurrent:
         return {"network": " ".join(dense)}
-    return {"network": None} if images else {}  # native layers, as asked for
+    return {"network": None} if images else {}  # native layers, as requested
 
 
 def policy_name(value: Any) -> str:
-    """Return the name of a policy that is given by it or as a class of Stable-Baselines3."""
+    """Return the name of a policy that is given by name or as a class of Stable-Baselines3."""
     if isinstance(value, type):
         kind, module = value.__name__, f"{value.__module__}."
         if not module.startswith(THEIRS):
@@ -126,10 +126,10 @@ def policy_kwargs_settings(value: Any, known: Known) -> Settings:
 
 
 def _net_arch(value: Any, arguments: Settings, known: Known) -> Settings:
-    """Widths of hidden layers; those of actor and critic may differ."""
+    """Translate widths of hidden layers, which may differ between actor and critic."""
     ours, theirs = _both(value)
     if _is_recurrent(known) or (_convolves(known) and arguments.get("features_extractor_kwargs")):
-        return {}  # in the description of the network
+        return {}  # part of the network description
     network = known.get("network")
     own_features = str(network).startswith(OWN_FEATURES)
     if ours != theirs and (_convolves(known) or (own_features and "critic_hidden" not in known)):
@@ -163,9 +163,9 @@ def _convolves(known: Known) -> bool:
 
 
 def _both(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The widths of the actor and of the critic."""
+    """Return the widths of the actor and of the critic."""
     if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], Mapping):
-        value = value[0]  # as before version 1.8
+        value = value[0]  # as in versions before 1.8
     if not isinstance(value, Mapping):
         return _list_of(value), _list_of(value)
     critic = next((name for name in ("vf", "qf") if name in value), "vf")
@@ -186,13 +186,13 @@ def _activation(value: Any, arguments: Settings, known: Known) -> Settings:
         raise ValueError(f"activation_fn={value!r} is not known{nearest(name, ACTIVATIONS)}; give a module as network=")
     if _convolves(known) and name != "relu":
         if not arguments.get("net_arch"):
-            return {}  # there, of layers after the convolutions, and there are none
+            return {}  # in SB3 it concerns layers after the convolutions: there are none
         raise ValueError(f"activation_fn={name} is that of convolutions here, too, which are relu there: leave it out")
     return {"activation": name}
 
 
 def _log_std_init(value: Any, _: Settings, known: Known) -> Settings:
-    """In units of half the range of actions."""
+    """Translate the log standard deviation to units of half the range of actions."""
     if "log_deviation" not in known:
         raise ValueError("log_std_init is for PPO and A2C: SAC learns deviations, and TD3 has noise=")
     space = known.get(ACTION_SPACE)
@@ -216,14 +216,14 @@ def _optimizer(_: Any, arguments: Settings, known: Known) -> Settings:  # noqa: 
     if "betas" in given:
         given["beta1"], given["beta2"] = given.pop("betas")
     if "optimizer_kwargs" in arguments and "SGD" not in kind:
-        given.setdefault("eps", 1e-8)  # torch's
+        given.setdefault("eps", 1e-8)  # torch's default
     own = {ARGUMENTS.get(name, name): value for name, value in given.items()}
     text = ", ".join(f"{name}={value}" for name, value in own.items())
     return {"optimiser": f"{OPTIMISERS[kind]}({text})" if text else OPTIMISERS[kind]}
 
 
 def _features_kwargs(value: Any, arguments: Settings, known: Known) -> Settings:
-    """The size of the features of a convolutional network."""
+    """Translate the size of the features of a convolutional network."""
     network = known.get("network")
     if not value:
         return {}
@@ -238,7 +238,7 @@ def _features_kwargs(value: Any, arguments: Settings, known: Known) -> Settings:
 
 
 def _share_features(value: Any, _: Settings, known: Known) -> Settings:
-    shared = "horizon" in known  # as there: of PPO and A2C shared, of actors and critics apart
+    shared = "horizon" in known  # as in SB3: shared in PPO and A2C, separate in actor-critic algorithms
     if value is not shared:
         why = "actor and critic share it" if shared else "actor and critics have their own"
         raise ValueError(f"share_features_extractor={value!r}: {why}; give a torch module as network=")
@@ -258,7 +258,7 @@ TRANSLATED: Mapping[str, Callable[[Any, Settings, Known], Settings]] = {
     "optimizer_class": _optimizer,
     "optimizer_kwargs": _optimizer,
     "features_extractor_kwargs": _features_kwargs,
-    "features_extractor_class": lambda *_: {},  # taken before, see `with_features`; None is the usual one
+    "features_extractor_class": lambda *_: {},  # handled before, see `with_features`; None is the default
     "share_features_extractor": _share_features,
     "lstm_hidden_size": _lstm,
     "n_lstm_layers": _lstm,

@@ -1,4 +1,4 @@
-"""Where each of several ranks trains: on the GPUs of a machine, one each as far as there are as many."""
+"""Devices of ranks: one GPU of a machine for each rank, as far as there are enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from velocirl.training.settings.device_choice import gpus, require_device
 
 
 def task_of_rank(task: Task, ranks: Ranks, launch: Launch) -> Task:
-    """The part of a task that a rank has, on its own device."""
+    """Return a rank's part of a task, on its own device."""
     if kind_of(task.config.device) != "cuda":
         return dataclasses.replace(task, reducer=ranks)
     require_device(task.config.device)
@@ -25,7 +25,7 @@ def task_of_rank(task: Task, ranks: Ranks, launch: Launch) -> Task:
 
 
 def _reducer(ranks: Ranks, launch: Launch, number: int) -> Reducer:
-    """By NCCL, where torch has started the ranks and none shares its GPU; else by way of the host."""
+    """Return the all-reduce: NCCL if torch started the ranks and none shares its GPU, else through host memory."""
     if launch.runtime != "torch":
         return ranks
     from velocirl.scale.nccl import NCCLReducer, have_own_gpus  # needs torch

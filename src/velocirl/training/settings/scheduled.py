@@ -1,6 +1,6 @@
-"""Settings that change in training: what a user gives for one, how a configuration keeps it, and its values.
+"""Scheduled settings, which change in training: their input, their storage in a configuration and their values.
 
-A configuration keeps the number and, apart from it, the text of a schedule: nothing that is loaded executes.
+A configuration stores the number and, separately, the schedule as text: loading it executes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from velocirl.engine.naming import nearest
 from velocirl.optim.schedules import Points, Schedule, schedule_from
 from velocirl.optim.tabulation import tabulated
 
-# Settings whose schedules are settings themselves; the schedules of others are entries of `SCHEDULES`.
+# Settings whose schedules are settings themselves; other schedules are entries of `SCHEDULES`.
 APART = {"learning_rate": "learning_rate_schedule", "exploration_rate": "exploration_schedule"}
 SCHEDULES = "schedules"
 STEADY = "constant"
@@ -25,19 +25,19 @@ STEADY = "constant"
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Values of a setting in training, where they differ from those at the beginning, and what 0 means."""
+    """Valid values of a setting during training, if they differ from its initial ones, and the meaning of 0."""
 
     least: float = -inf
     most: float = inf
-    zero_is_off: bool = False  # whether 0 turns off what the setting limits: a schedule may only end there
-    is_built: bool = False  # whether an agent is built with or without it: it stays 0, or above
+    zero_is_off: bool = False  # whether 0 turns the feature off: a schedule may reach 0 only at its end
+    is_built: bool = False  # whether agents are built with or without it: it stays 0, or above 0
 
 
 @cache
 def scheduled_of(kind: type[Any]) -> Mapping[str, Range]:
     """Return the settings of a configuration that may change in training.
 
-    They are those in `scheduled`, and where there is a `fixed` all other floats that it does not name.
+    They are the settings in `scheduled` and, if the class has `fixed`, all other floats that `fixed` does not name.
     """
     declared: dict[str, Range] = {}
     fixed: frozenset[str] = frozenset()
@@ -51,29 +51,29 @@ def scheduled_of(kind: type[Any]) -> Mapping[str, Range]:
 
 
 def is_schedule(value: Any) -> bool:
-    """Whether a value given for a number is a schedule: a function, a text, or points."""
+    """Return whether a value given for a number is a schedule: a function, a text, or points."""
     rows = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
     return rows or isinstance(value, (str, Schedule)) or callable(value)
 
 
 def schedules_of(config: Any) -> Mapping[str, str]:
-    """Return the schedules of settings that have no setting of their own for it, as texts by name."""
+    """Return the schedules of settings that have no schedule setting of their own, as texts by name."""
     return getattr(config, SCHEDULES, None) or {}
 
 
 def schedule_of(config: Any, name: str) -> Schedule:
-    """The schedule of a setting."""
+    """Return the schedule of a setting."""
     text = getattr(config, APART[name]) if name in APART else schedules_of(config).get(name, STEADY)
     return schedule_from(text)
 
 
 def scheduled_value(config: Any, name: str, progress: float) -> float:
-    """The value of a setting at a progress of training, by its schedule."""
+    """Return the value of a setting at a progress of training, by its schedule."""
     return schedule_of(config, name).value(getattr(config, name), progress)
 
 
 def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with numbers and the texts of schedules in the place of schedules that were given for numbers."""
+    """Return settings in which schedules given for numbers are split into numbers and texts."""
     plain = {field.name: field.default for field in dataclasses.fields(kind)}
     known = scheduled_of(kind)
     floats = {field.name for field in dataclasses.fields(kind) if _is_float(field, "str | float")}
@@ -87,7 +87,7 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
         if not (name in known or name in floats or number) or not is_schedule(value):
             continue
         if name not in known and isinstance(value, str) and not _is_readable(value):
-            continue  # refused as no number
+            continue  # rejected later as not a number
         if name not in known:
             raise ValueError(f"{name}={value!r}: give a number; those that change in training are {', '.join(known)}")
         schedule = _of(name, value)
@@ -107,7 +107,7 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_schedules(config: Any) -> None:
-    """Refuse schedules that cannot be read, and points out of the range of their setting."""
+    """Raise for unreadable schedules, and for points outside the range of their setting."""
     known = scheduled_of(type(config))
     for name in schedules_of(config):
         if name not in known:
@@ -126,14 +126,14 @@ def check_schedules(config: Any) -> None:
                 raise ValueError(f"{name}=0 turns it off, at {zero!r} of its schedule: go down to a small number")
         number = getattr(config, name)
         if name in schedules_of(config) and (number is not None or isinstance(schedule, Points)):
-            for value in _extremes(schedule, number):  # refused as numbers are
+            for value in _extremes(schedule, number):  # raises as for plain numbers
                 dataclasses.replace(config, **{name: value, SCHEDULES: None})
 
 
 def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without the schedules that changes replace.
+    """Return settings without the schedules that changes replace.
 
-    A schedule replaces the one before. So does a number where that one has values of its own; a multiplier stays.
+    A schedule replaces the previous one. A number replaces a schedule that has values of its own; multipliers stay.
     """
     kept = dict(settings)
     for name in scheduled_of(kind):
@@ -156,7 +156,7 @@ def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapp
 
 
 def _of(name: str, value: Any) -> Schedule:
-    """The schedule that was given for a setting."""
+    """Return the schedule that was given for a setting."""
     try:
         if isinstance(value, (str, Schedule)):
             return schedule_from(value)
@@ -166,19 +166,19 @@ def _of(name: str, value: Any) -> Schedule:
 
 
 def _corners(schedule: Schedule) -> list[float]:
-    """Return where a schedule may be 0 first: at its points, or where it begins."""
+    """Return the first positions where a schedule may be 0: its points, or its start."""
     return [place for place, _ in schedule.points] if isinstance(schedule, Points) else [0.0]
 
 
 def _extremes(schedule: Schedule, number: Any) -> set[float]:
-    """Return the least and the greatest value of a setting before the end of training; of points, of all of them."""
+    """Return the minimum and maximum of a setting before the end of training; for points, over all of them."""
     points = schedule.points if isinstance(schedule, Points) else None
     values = [value for _, value in points] if points else [schedule.value(number, k / 64) for k in range(64)]
     return {min(values), max(values)}
 
 
 def _is_float(field: dataclasses.Field[Any], *others: str) -> bool:
-    """Return whether a setting is a float, or one that may be left open."""
+    """Return whether a setting is a float, or a float that may be None."""
     return str(getattr(field.type, "__name__", field.type)) in ("float", "float | None", *others)
 
 

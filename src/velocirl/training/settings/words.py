@@ -1,7 +1,7 @@
-"""Names of Stable-Baselines3, and what says the same here.
+"""Translation of Stable-Baselines3's names to settings.
 
-The configuration of an algorithm has a table of them, `words`. Where a name means something else there, or nothing
-does the same here, it is refused with what to write instead, and nothing is guessed.
+Each algorithm's configuration has a table of these names, `words`. A name whose meaning differs there, or that has no
+counterpart here, is rejected with the replacement to write; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from velocirl.training.settings.policies import (
 )
 from velocirl.training.settings.scheduled import is_schedule, split_schedules, without_replaced
 
-LEARN = {  # arguments of `learn`, and what they are here; None: what needs no saying
+LEARN = {  # arguments of SB3's `learn`, and their names here; None: accepted and ignored here
     "total_timesteps": "total_steps",
     "callback": "callbacks",
     "progress_bar": "progress",
@@ -43,15 +43,15 @@ LEARN = {  # arguments of `learn`, and what they are here; None: what needs no s
 
 @dataclass(frozen=True)
 class Word:
-    """One such name: which settings it is, and what they are for a value of it."""
+    """SB3 name: the settings that it maps to, and the translation of its values."""
 
-    here: tuple[str, ...]  # none where there is no such thing
-    translate: Callable[[Any, Known], Mapping[str, Any]]  # raises a ValueError that says what to write instead
-    each_copy: bool = False  # whether it counts for one copy, of which there are many here
+    here: tuple[str, ...]  # empty if there is no counterpart
+    translate: Callable[[Any, Known], Mapping[str, Any]]  # raises a ValueError with the replacement to write
+    each_copy: bool = False  # whether it counts per environment, of which there are many here
 
 
 def renamed(setting: str, *, each_copy: bool = False, **written: Any) -> Word:
-    """The same setting under another name; `none` and `auto` are how these values are written here."""
+    """Map a name to the same setting under another name; `written` maps values such as none and auto, in lower case."""
 
     def translate(value: Any, _: Known) -> Mapping[str, Any]:
         key = str(value).lower() if value is None or isinstance(value, str) else ""
@@ -61,7 +61,7 @@ def renamed(setting: str, *, each_copy: bool = False, **written: Any) -> Word:
 
 
 def scaled(setting: str, factor: float) -> Word:
-    """A number that counts `factor` times as much here."""
+    """Map a name to a setting whose number is `factor` times as large."""
 
     def translate(value: Any, _: Known) -> Mapping[str, Any]:
         if is_schedule(value):
@@ -72,7 +72,7 @@ def scaled(setting: str, factor: float) -> Word:
 
 
 def absent(*unasked: Any, instead: str) -> Word:
-    """What there is not; values by which nothing is asked for are understood."""
+    """Map a name to nothing; values in `unasked`, which request nothing, are accepted."""
 
     def translate(value: Any, _: Known) -> Mapping[str, Any]:
         if not any(value is one or (type(value) is type(one) and value == one) for one in unasked):
@@ -83,7 +83,7 @@ def absent(*unasked: Any, instead: str) -> Word:
 
 
 def policy_first(given: tuple[Any, ...], settings: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What an algorithm was called with, where a policy may stand before the environment."""
+    """Return the constructor arguments with a policy before the environment moved to the settings."""
     if len(given) == 2 and str(given[1]).endswith("Policy"):
         raise TypeError(f"{given[1]!r} stands before the environment, as in Stable-Baselines3, or is left out")
     if len(given) == 2 or (given and "env" in settings):
@@ -92,7 +92,7 @@ def policy_first(given: tuple[Any, ...], settings: Mapping[str, Any]) -> tuple[t
 
 
 def normalized(*settings: str) -> Word:
-    """Settings that `normalize=True` turns on, and False off. Images stay as they are: bytes have a known scale."""
+    """Map to settings that `normalize=True` turns on and False off. Images stay unchanged: uint8 has a known scale."""
 
     def translate(value: Any, known: Known) -> Mapping[str, Any]:
         if not isinstance(value, bool):
@@ -104,7 +104,7 @@ def normalized(*settings: str) -> Word:
 
 
 def _spelled(setting: str, names: Iterable[str]) -> Word:
-    """A setting that names one of several things, in any case: ReLU is relu, and so is torch's class of that name."""
+    """Map to a setting that names one of several things, in any case: ReLU and torch's class of that name are relu."""
 
     def translate(value: Any, _: Known) -> Mapping[str, Any]:
         value = value.__name__ if isinstance(value, type) else value
@@ -118,7 +118,7 @@ def _device(value: Any, _: Known) -> Mapping[str, Any]:
     return {"device": text}
 
 
-# What the algorithms of Stable-Baselines3 have in common.
+# Names common to all algorithms of Stable-Baselines3.
 COMMON: Mapping[str, Word] = {
     "policy": Word((), policy_settings),
     "n_envs": renamed("num_envs"),
@@ -150,16 +150,16 @@ def own_settings(
     *,
     counted: bool = False,
 ) -> dict[str, Any]:
-    """What was given, in the words of this configuration; those that nobody knows stay as they are.
+    """Translate given settings to the names of this configuration; unknown names are kept.
 
-    With `counted`, the environments themselves were given, and nobody need be told how many there are.
+    With `counted`, the environments themselves were given, and there is no warning about their number.
     """
     words: Mapping[str, Word] = getattr(config, "words", {})
     own = {name: value for name, value in given.items() if name not in words}
     beside = {name: given.get(name) for name in (POLICY, POLICY_KWARGS)}
     beside |= {OBSERVATION_SPACE: space, ACTION_SPACE: action_space}
     known = ChainMap(own, dict(preset), beside, vars(config()))
-    for name, word in words.items():  # in the order of the table: some need those before them
+    for name, word in words.items():  # in the order of the table: some depend on earlier ones
         if name not in given:
             continue
         twice = [setting for setting in word.here if setting != name and setting in given]
@@ -184,14 +184,14 @@ def own_settings(
 
 
 def with_integers(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which integral floats, such as buffer_size=1e6, are integers where a setting is one."""
+    """Return settings in which integral floats, such as buffer_size=1e6, are integers if the setting is one."""
     hints = get_type_hints(config) if any(whole(value) is not value for value in values.values()) else {}
     integral = {name for name, hint in hints.items() if int in (hint, *get_args(hint)) and float not in get_args(hint)}
     return {name: whole(value) if name in integral else value for name, value in values.items()}
 
 
 def changed(config: type[Any], saved: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of which some are to be others, by whatever name these are called."""
+    """Return saved settings with some replaced, under any of their names."""
     words: Mapping[str, Word] = getattr(config, "words", {})
     meant = dict(changes)
     for name in changes.keys() & words.keys():
@@ -202,13 +202,13 @@ def changed(config: type[Any], saved: Mapping[str, Any], changes: Mapping[str, A
 
 
 def other_names(config: type[Any]) -> dict[str, tuple[str, ...]]:
-    """The names that are understood, and the settings that they are here where these have another name."""
+    """Return the SB3 names that are accepted, with the settings that they map to under another name."""
     words: Mapping[str, Word] = getattr(config, "words", {})
     return {name: word.here for name, word in words.items() if word.here and name not in word.here}
 
 
 def own_arguments(given: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `learn`, in own words."""
+    """Translate the arguments of SB3's `learn` to this `learn`."""
     own = dict(given)
     for name, value in words.items():
         if name not in LEARN:

@@ -1,4 +1,4 @@
-"""Fleets as other libraries want them. A library is imported when its adapter is asked for."""
+"""Adapters between fleets and other libraries; a library is imported when its adapter is called."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ from velocirl.vector.adapters.safety import FromSafetyEnv, SafetyEnv
 
 
 def sb3_vec_env(fleet: VectorEnv) -> Any:
-    """A fleet, native or of Gymnasium's environments, as Stable-Baselines3's VecEnv."""
+    """Wrap a fleet, native or of Gymnasium environments, as Stable-Baselines3's VecEnv."""
     from velocirl.vector.adapters.sb3 import FleetVecEnv  # needs stable-baselines3
 
     return FleetVecEnv(fleet)
 
 
 def safety_env(env: gymnasium.Env | VectorEnv) -> SafetyEnv:
-    """An environment or a fleet whose infos have a `cost` as Safety-Gymnasium and OmniSafe have them.
+    """Wrap an environment or fleet with `cost` in its infos in the interface of Safety-Gymnasium and OmniSafe.
 
-    Its `step` gives (observation, reward, cost, terminated, truncated, info).
+    Its `step` returns (observation, reward, cost, terminated, truncated, info).
     """
     return SafetyEnv(env)
 
 
 def from_safety_env(env: Any) -> gymnasium.Env:
-    """An environment whose `step` gives six values, the third of which is a cost, as one of Gymnasium's.
+    """Wrap an environment whose `step` returns six values, the third a cost, as a Gymnasium environment.
 
-    The cost is in its infos: `PPO(lambda: from_safety_env(safety_gymnasium.make("SafetyPointGoal1-v0")))`.
+    The cost is stored in its infos: `PPO(lambda: from_safety_env(safety_gymnasium.make("SafetyPointGoal1-v0")))`.
     """
     return FromSafetyEnv(env)

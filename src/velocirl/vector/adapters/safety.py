@@ -1,6 +1,7 @@
-"""The interface of Safety-Gymnasium and OmniSafe, whose steps give a cost beside the reward: to it, and from it.
+"""Adapters to and from the interface of Safety-Gymnasium and OmniSafe, whose `step` returns a cost after the reward.
 
-It is known by its signature alone. Their packages are not needed here, and ask for a Gymnasium of years ago.
+The interface is recognized by its signature alone. Their packages are not needed here; they require a years-old
+Gymnasium.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from gymnasium.vector import VectorEnv
 
 
 class SafetyEnv:
-    """An environment, or a vector of them, whose `step` gives (observation, reward, cost, terminated, truncated, info).
+    """Environment or vector environment whose `step` returns (observation, reward, cost, terminated, truncated, info).
 
-    All else is as what it was made of has it. Of vectors, `info` also has the last observations of episodes under the
-    name that they had before Gymnasium 1.0, `final_observation`.
+    Everything else is passed on from the wrapped environment. For vector environments, `info` also holds the episodes'
+    last observations as `final_observation`, their name before Gymnasium 1.0.
     """
 
     def __init__(self, env: gymnasium.Env | VectorEnv) -> None:
@@ -26,7 +27,7 @@ class SafetyEnv:
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step; what it cost comes third."""
+        """Take a step; the third value is the step's cost."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if "cost" not in info:
             raise ValueError(
@@ -37,7 +38,7 @@ class SafetyEnv:
         return observation, reward, info["cost"], terminated, truncated, info
 
     def __getattr__(self, name: str) -> Any:
-        if name == "env":  # of a copy that is not made yet
+        if name == "env":  # in a copy under construction, `env` is not set yet
             raise AttributeError(name)
         return getattr(self.env, name)
 
@@ -46,7 +47,7 @@ class SafetyEnv:
 
 
 class FromSafetyEnv(gymnasium.Env):
-    """The other way round: one environment whose steps give a cost, with that in its infos."""
+    """Inverse adapter: a single environment whose steps return a cost, which moves to its infos."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -69,9 +70,9 @@ class FromSafetyEnv(gymnasium.Env):
         return observation, float(reward), bool(terminated), bool(truncated), {**info, "cost": float(cost)}
 
     def render(self) -> Any:
-        """A picture."""
+        """Render a frame."""
         return self.env.render()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the environment."""
         self.env.close()

@@ -1,4 +1,4 @@
-"""A fleet as Stable-Baselines3's VecEnv."""
+"""Adapter from a fleet to Stable-Baselines3's VecEnv."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMis
 
 
 class FleetVecEnv(VecEnv):
-    """Native or `gym:` fleets, or any vector of Gymnasium's, that reset within the step that ends an episode.
+    """VecEnv over a native or `gym:` fleet, or any Gymnasium vector environment with SAME_STEP autoreset.
 
-    The info of a copy that has finished holds `terminal_observation`, `TimeLimit.truncated` and, as with a Monitor,
-    `episode`; what is told of the episode after it is in `reset_infos`. sb3-contrib finds the masks of native fleets.
+    The info of a finished environment holds `terminal_observation`, `TimeLimit.truncated` and, as with a Monitor,
+    `episode`. `reset_infos` holds the info of the next episode's reset. sb3-contrib finds the action masks of native
+    fleets.
     """
 
     def __init__(self, fleet: VectorEnv) -> None:
         if fleet.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
             raise ValueError("Stable-Baselines3 needs a fleet with autoreset_mode=AutoresetMode.SAME_STEP")
         self.fleet = fleet
-        self._copies: Any = fleet.unwrapped  # wrappers of vectors have neither get_attr nor call
+        self._copies: Any = fleet.unwrapped  # vector wrappers have neither get_attr nor call
         if getattr(self._copies, "device", "cpu") == "cuda":
             raise ValueError('Stable-Baselines3 takes observations from the host: make the fleet with device="cpu"')
         if not getattr(self._copies, "copy", True):
@@ -35,7 +36,7 @@ class FleetVecEnv(VecEnv):
         self._made = time.time()
 
     def reset(self) -> Any:
-        """New episodes in all copies, with the seeds and options that were set before."""
+        """Start new episodes in all environments, with the seeds and options set before."""
         if any(options != self._options[0] for options in self._options):
             raise ValueError("a fleet begins all copies with the same options: give set_options one dict")
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
@@ -47,11 +48,11 @@ class FleetVecEnv(VecEnv):
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Keep the actions for `step_wait`: a fleet steps at once."""
+        """Store the actions for `step_wait`, where the fleet steps."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
-        """Step all copies; those that have finished show the first observation of their next episode."""
+        """Step all environments; finished ones return the first observation of their next episode."""
         observations, rewards, terminated, truncated, infos = self.fleet.step(self._actions)
         self._returns += rewards
         self._lengths += 1
@@ -71,28 +72,28 @@ class FleetVecEnv(VecEnv):
         self.fleet.close()
 
     def get_images(self) -> list[Any]:
-        """A picture of every copy."""
+        """Render an image of each environment."""
         return list(self.fleet.render() or ())
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """What the copies have under a name."""
+        """Return the named attribute of the chosen environments."""
         values = self._copies.get_attr(attr_name)
         return [values[copy] for copy in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Give copies a value: a native fleet those of its parameters."""
+        """Set an attribute of the chosen environments; in a native fleet, a parameter."""
         values = [value] * self.num_envs if indices is None else list(self._copies.get_attr(attr_name))
         for copy in self._get_indices(indices):
             values[copy] = value
         self._copies.set_attr(attr_name, values)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Call a method in all copies; `indices` choose among the results."""
+        """Call a method in all environments; `indices` select among the results."""
         results = self._copies.call(method_name, *method_args, **method_kwargs)
         return [results[copy] for copy in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Whether copies have a wrapper; that of a Monitor is what this class does for all of them."""
+        """Return whether environments have a wrapper; True for Monitor, whose function this class fulfills."""
         envs = getattr(self._copies, "envs", None)
         return [
             wrapper_class is Monitor or (envs is not None and is_wrapped(envs[copy], wrapper_class))
@@ -105,7 +106,7 @@ class FleetVecEnv(VecEnv):
 
 
 def _of_copy(infos: Mapping[str, Any], copy: int) -> dict[str, Any]:
-    """The infos of one copy out of those of all, where it has them."""
+    """Select one environment's infos from the batched infos, by their masks."""
     told = {}
     for name, value in infos.items():
         mask = infos.get(f"_{name}")

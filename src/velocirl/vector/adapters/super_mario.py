@@ -1,6 +1,7 @@
-"""Super Mario Bros. of gym-super-mario-bros, whose last version knows neither Gymnasium nor NumPy 2: `gym:NES/...`.
+"""Super Mario Bros. from gym-super-mario-bros, as `gym:NES/...`.
 
-Nothing of that package is changed: its game stands on another start than the one that fails, and on other memory.
+The package's last version supports neither Gymnasium nor NumPy 2. It is not modified: subclasses replace the emulator's
+constructor, which fails, and the RAM buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WORLDS, STAGES = range(1, 9), range(1, 5)
 
 
 class _Console(nes_env.NESEnv):
-    """The emulator, begun without a look at the ROM's header, which overflows bytes of NumPy 2."""
+    """Emulator that skips parsing the ROM's header, which overflows the bytes of NumPy 2."""
 
     def __init__(self, rom_path: str) -> None:
         self._env = nes_env._LIB.Initialize(rom_path)
@@ -28,18 +29,19 @@ class _Console(nes_env.NESEnv):
         self.screen, self.ram = self._screen_buffer(), self._ram_buffer()
 
     def _ram_buffer(self) -> memoryview:
-        """The memory, whose bytes are Python's numbers: those of NumPy 2 overflow where positions are computed."""
+        """Return the RAM with bytes as Python integers: NumPy 2's overflow where positions are computed."""
         return memoryview(super()._ram_buffer())
 
 
-class _Game(SuperMarioBrosEnv, _Console):  # in this order, the game begins the console above
-    """The game of the package."""
+class _Game(SuperMarioBrosEnv, _Console):  # in this order, the game constructs the console above
+    """The package's game on the patched emulator."""
 
 
 class SuperMarioBros(gymnasium.Env):
-    """A game, or one of its stages, with Gymnasium's interface; an action is one of a few combinations of buttons.
+    """Super Mario Bros., whole or a single stage, with Gymnasium's interface; each action is a combination of buttons.
 
-    `rom_mode` is how the screen is drawn: vanilla, downsample, pixel, rectangle; `movement`: right, simple or complex.
+    `rom_mode` selects the graphics: vanilla, downsample, pixel, rectangle. `movement` selects the action set: right,
+    simple or complex.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012 - as Gymnasium declares it
@@ -62,30 +64,30 @@ class SuperMarioBros(gymnasium.Env):
         self.render_mode = render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin the game, or the stage, which is the same for all seeds."""
+        """Begin the game or the stage, which is the same for all seeds."""
         super().reset(seed=seed, options=options)
         return self._game.reset().copy(), self._info(self._game._get_info())
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Press the buttons of an action for a frame."""
+        """Press the buttons of an action for one frame."""
         screen, reward, done, info = self._game.step(self._buttons[int(action)])
-        return screen.copy(), float(reward), done, False, self._info(info)  # the screen's memory is the emulator's
+        return screen.copy(), float(reward), done, False, self._info(info)  # copied: the emulator owns the memory
 
     def render(self) -> Any:
-        """The screen."""
+        """Return the screen."""
         return self._game.screen.copy()
 
     def get_action_meanings(self) -> list[str]:
-        """The buttons of each action."""
+        """Return the names of each action's buttons."""
         return self._meanings
 
     def close(self) -> None:
-        """End the emulator."""
+        """Close the emulator."""
         if self._game._env is not None:
             self._game.close()
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
-        """What is known of the game, with its lives as ALE counts them: none, where the memory has -1 in a byte."""
+        """Return the infos with `lives` counted as in ALE: none where the RAM's byte is -1."""
         return {**info, "lives": (int(info["life"]) + 1) % 256}
 
 

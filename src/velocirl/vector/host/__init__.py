@@ -1,1 +1,1 @@
-"""Gymnasium's environments as fleets, in this process or in workers."""
+"""Vector environments of Gymnasium environments, in this process or in worker processes."""

@@ -1,4 +1,4 @@
-"""Contract of Gymnasium environments: what `reset` and `step` take and return, with the line that breaks it.
+"""Contract of Gymnasium environments: arguments and results of `reset` and `step`, with the line that breaks it.
 
 Imports nothing of velocirl: a worker process loads this file by itself, so that it starts without numba.
 """
@@ -19,26 +19,26 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-STEPS = 32  # steps of each environment in which all that it returns is checked
-TOLERANCE = 1e-5  # beyond the bounds of a Box, relative to them: rounding of single precision
+STEPS = 32  # steps of each environment whose results are fully checked
+TOLERANCE = 1e-5  # relative slack beyond the bounds of a Box: rounding of single precision
 FOUR, FIVE = "observation, reward, done, info", "observation, reward, terminated, truncated, info"
 LIBRARIES = (str(Path(gymnasium.__file__).parent), str(Path(__file__).parents[2]))
 
 
 class ContractError(TypeError):
-    """An environment breaks Gymnasium's contract; the message names its class and line."""
+    """Breach of Gymnasium's contract by an environment; the message names its class and line."""
 
 
 class Problem(NamedTuple):
     """One breach of the contract."""
 
-    part: str  # of what is returned: values, observation, reward, terminated, truncated or info
+    part: str  # of the result: values, observation, reward, terminated, truncated or info
     what: str
     harmless: bool = False  # a type that is converted without loss of meaning
 
 
 class Return(NamedTuple):
-    """One call of `reset` or `step` that a layer of an environment returned from."""
+    """One call of `reset` or `step` that returned from a layer of an environment."""
 
     layer: Any
     name: str
@@ -47,18 +47,18 @@ class Return(NamedTuple):
 
 
 def layers_of(environment: Any) -> list[Any]:
-    """List the wrappers of an environment from the outside inwards, and itself."""
+    """List the wrappers of an environment, outermost first, then the environment itself."""
     layers = [environment]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
     return layers
 
 
-# Checks of what is returned -------------------------------------------------------------------------------------------
+# Checks of results ----------------------------------------------------------------------------------------------------
 
 
 def problems_of(name: str, value: Any, space: gymnasium.Space) -> Iterator[Problem]:
-    """List what is wrong with the value that `reset` or `step` returned."""
+    """Yield the problems of a value returned by `reset` or `step`."""
     wanted = "observation, info" if name == "reset" else FIVE
     if not isinstance(value, tuple):
         said = "only an observation" if name == "reset" and value is not None else _short(value)
@@ -89,7 +89,7 @@ def _outcome_problems(reward: Any, terminated: Any, truncated: Any, info: Any) -
 
 
 def _scalar(value: Any) -> float | None:
-    """Convert a single number of any library; None for whatever is none, such as text or an array of shape (1,)."""
+    """Convert a single number of any library; None for anything else, such as text or an array of shape (1,)."""
     if not isinstance(value, (numbers.Real, np.number, np.bool_)) and getattr(value, "shape", None) != ():
         return None
     try:
@@ -172,14 +172,14 @@ def _short(value: Any) -> str:
     return " ".join(reprlib.repr(value).split())
 
 
-# The line to blame ----------------------------------------------------------------------------------------------------
+# Blame ----------------------------------------------------------------------------------------------------------------
 
 
 class Recorder:
-    """Notes what each layer of environments returns, and at which line, while a call lasts.
+    """Recorder of the value and line that each layer of environments returns during a call.
 
-    Python's profiler hook sees every return and changes nothing of the environment. A profiler that runs already is
-    left alone; then the line is where the function begins.
+    Python's profiler hook sees every return without changing the environment. If another profiler runs, it is left
+    alone and the reported line is the function's first.
     """
 
     def __init__(self, environments: Sequence[Any]) -> None:
@@ -188,13 +188,13 @@ class Recorder:
         self._layers = {id(layer) for layer in layers}
         names = [(layer, name) for layer in layers for name in ("reset", "step")]
         self._codes = {code: name for layer, name in names if (code := _code_of(layer, name)) is not None}
-        self.returns: list[Return] = []  # of the last call, the innermost layer's first
+        self.returns: list[Return] = []  # of the last call, innermost layer first
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Recorder, (self._environments,)  # a copy watches its own environments
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Call the function and note the returns within."""
+        """Call the function and record the returns within."""
         self.returns.clear()
         if sys.getprofile() is not None:
             return function(*arguments, **keywords)
@@ -205,7 +205,7 @@ class Recorder:
             sys.setprofile(None)
 
     def blame(self, environment: Any, name: str, problem: Problem) -> str:
-        """Describe a problem of what the environment returned last, with the innermost layer that has it."""
+        """Describe a problem of the environment's last result, at the innermost layer that has it."""
         layers = layers_of(environment)
         for layer, called, given, line in self.returns:
             if called != name or not any(layer is one for one in layers):
@@ -227,7 +227,7 @@ def _code_of(layer: Any, name: str) -> CodeType | None:
 
 
 def described(layer: Any, name: str, what: str, line: int | None = None) -> str:
-    """Format one message: class, function, what is wrong, and where."""
+    """Format a message: class, function, problem and location."""
     code = _code_of(layer, name)
     if code is not None and code.co_filename.startswith(LIBRARIES[0]) and _is_foreign(layer):
         # The wrapper's own method, which Gymnasium's `step` and `reset` call.
@@ -246,24 +246,24 @@ def _is_foreign(layer: Any) -> bool:
 
 
 def worst(problems: Iterator[Problem]) -> Problem | None:
-    """Return the first problem that does harm, else the first."""
+    """Return the first harmful problem, else the first."""
     return min(problems, key=lambda one: one.harmless, default=None)
 
 
 def _culprit(environment: Any) -> Any:
-    """Find the layer to blame where no return was noted: the innermost one that is not a library's, if any."""
+    """Return the layer to blame if no return was recorded: the innermost one outside libraries, if any."""
     layers = layers_of(environment)
     return next((layer for layer in reversed(layers) if _is_foreign(layer)), layers[-1])
 
 
 def explained(environment: Any, name: str, error: BaseException, returns: Sequence[Return] = ()) -> str | None:
-    """Describe an exception that follows from a broken contract; None for one that the environment raised itself."""
+    """Describe an exception caused by a broken contract; None for one raised by the environment itself."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     within = {(frame.f_code, id(frame.f_locals.get("self"))) for frame in frames}
     layers = layers_of(environment)
     for layer, called, given, line in returns:
         if (_code_of(layer, called), id(layer)) in within or not any(layer is one for one in layers):
-            continue  # it raised, and did not return, or is a part of another environment
+            continue  # it raised instead of returning, or belongs to another environment
         for problem in problems_of(called, given, layer.observation_space):
             if not problem.harmless:
                 return described(layer, called, problem.what, line)
@@ -280,7 +280,7 @@ def explained(environment: Any, name: str, error: BaseException, returns: Sequen
 
 
 def failure(environment: Any, name: str, error: Exception) -> str:
-    """Describe what an environment raised itself, at its innermost line outside of libraries."""
+    """Describe an exception raised by an environment, at its innermost line outside of libraries."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [frame for frame in frames if not frame[0].startswith(LIBRARIES) and "site-packages" not in frame[0]]
     file, line = (own or frames)[-1]
@@ -290,7 +290,7 @@ def failure(environment: Any, name: str, error: Exception) -> str:
 
 
 def refuse_signature(environment: Any) -> None:
-    """Refuse a `reset` that does not take `seed` and `options`."""
+    """Raise ContractError for a `reset` that does not accept `seed` and `options`."""
     for layer in reversed(layers_of(environment)):
         try:
             signature = inspect.signature(layer.reset)
@@ -305,22 +305,22 @@ def refuse_signature(environment: Any) -> None:
 
 
 class FirstSteps:
-    """Takes an environment's first steps and checks all that they return, then puts the environment in its place."""
+    """Checker of an environment's first steps, which then puts the environment itself in its place."""
 
     def __init__(
         self, environment: Any, acting: list[Any], index: int = 0, warn: Callable[[str], None] | None = None
     ) -> None:
-        """Stand at `acting[index]` until `STEPS` steps are taken; `warn` is told of what is harmless."""
+        """Occupy `acting[index]` until `STEPS` steps are taken; `warn` receives harmless problems."""
         self.environment, self._acting, self._index, self._warn = environment, acting, index, warn
         self._recorder = Recorder([environment])
         self._left = STEPS
 
     def reset(self, **options: Any) -> Any:
-        """Reset the environment and check what it returns."""
+        """Reset the environment and check the result."""
         return self._checked("reset", self.environment.reset, **options)
 
     def step(self, action: Any) -> Any:
-        """Take a step and check what it returns."""
+        """Take a step and check the result."""
         result = self._checked("step", self.environment.step, action)
         self._left -= 1
         if self._left == 0:
@@ -347,7 +347,7 @@ class FirstSteps:
 
 
 def own_traceback(error: BaseException) -> str:
-    """Format an exception without the frames of libraries that stand before the first line of the environment."""
+    """Format an exception without the library frames above the environment's first line."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(LIBRARIES):
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Copies of one Gymnasium environment stepped into given arrays, in this process and in worker processes alike.
+"""Group of Gymnasium environments stepped into given arrays, in this process or in a worker process.
 
 Imports nothing of velocirl but `contract`: a worker process loads these two files alone, and starts without numba.
 """
@@ -20,14 +20,14 @@ from .contract import ContractError, FirstSteps, Recorder, explained, problems_o
 Nested = Any  # an array, or dicts and tuples of arrays nested like the space they hold
 Making = Callable[..., gymnasium.Env]
 Source = EnvSpec | Making | Sequence[Making]  # several functions take turns
-Preparing = Callable[[gymnasium.Env], gymnasium.Env]  # what wraps an environment before it is used
-Records = list[tuple[int, dict[str, Any]]]  # (copy, its info), in the order in which they happened
+Preparing = Callable[[gymnasium.Env], gymnasium.Env]  # wraps an environment before it is used
+Records = list[tuple[int, dict[str, Any]]]  # (environment, its info), in order of occurrence
 
 
 def make_environments(
     source: Source, copies: Iterable[int], arguments: dict[str, Any], prepare: Preparing | None = None
 ) -> list[gymnasium.Env]:
-    """Make the environment once per copy, prepared; when one cannot be made, the earlier ones are closed."""
+    """Make the environment once per index in `copies`, prepared; on an error, close the earlier ones."""
     if arguments.get("render_mode", ...) is None:  # not every environment has this argument
         arguments = {name: value for name, value in arguments.items() if name != "render_mode"}
     environments: list[gymnasium.Env] = []
@@ -53,7 +53,7 @@ def make_environments(
 
 @dataclass(frozen=True)
 class Description:
-    """What a caller must know of the environment before it can be stepped."""
+    """Properties of the environments that a caller needs before the first step."""
 
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
@@ -62,7 +62,7 @@ class Description:
 
     @classmethod
     def of(cls, environments: Sequence[gymnasium.Env]) -> "Description":
-        """Describe the copies, after making sure that they agree."""
+        """Describe the environments; raises RuntimeError if their spaces differ."""
         first = environments[0]
         for environment in environments:
             if (environment.observation_space, environment.action_space) != (
@@ -78,7 +78,7 @@ class Description:
 
 
 def require_fixed_size(space: gymnasium.Space, name: str) -> None:
-    """Refuse spaces whose samples have no fixed size, naming the part of the space that is to blame."""
+    """Raise ValueError for spaces without a fixed size, naming the part of the space."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             require_fixed_size(part, f"{name}[{key!r}]")
@@ -95,7 +95,7 @@ def require_fixed_size(space: gymnasium.Space, name: str) -> None:
 
 
 def count_options(space: gymnasium.Space) -> int:
-    """The width of an action mask: an entry for each option of each choice, side by side in the space's order."""
+    """Return the width of an action mask: one entry per option of each choice, in the space's order."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return sum(map(count_options, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces))
     if isinstance(space, spaces.MultiBinary):
@@ -113,11 +113,11 @@ def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> 
 
 
 def write_row(nested: Nested, index: int, value: Any) -> None:
-    """Write one copy's value into its row of every array; refuse one of another shape."""
+    """Write one environment's value into its row of every array; raises ValueError for another shape."""
     if isinstance(nested, np.ndarray):
         if (
             getattr(value, "size", 0) * len(nested) != nested.size
-        ):  # sooner known than a shape; what differs may broadcast
+        ):  # faster than comparing shapes; another size may broadcast
             require_shape(value, nested.shape[1:])
         nested[index] = value
     elif isinstance(nested, dict):
@@ -129,7 +129,7 @@ def write_row(nested: Nested, index: int, value: Any) -> None:
 
 
 def read_row(nested: Nested, index: int) -> Any:
-    """One copy's value, independent of the arrays: an environment may keep the action that it was given."""
+    """Return one environment's value, not a view: an environment may keep the action it received."""
     if isinstance(nested, np.ndarray):
         return nested[index] if nested.ndim == 1 else nested[index].copy()
     if isinstance(nested, dict):
@@ -138,20 +138,20 @@ def read_row(nested: Nested, index: int) -> Any:
 
 
 def require_shape(value: Any, shape: tuple[int, ...]) -> None:
-    """Refuse an observation of another shape, which numpy would silently broadcast into its row."""
+    """Raise ValueError for an observation of another shape, which NumPy would silently broadcast into its row."""
     if getattr(value, "shape", ()) != shape and np.shape(value) != shape:
         raise ValueError(f"observation of shape {np.shape(value)}; the observation space says {shape}")
 
 
 class Carver:
-    """Hands out arrays one after another from one block of memory; without a block it only counts the bytes."""
+    """Allocator of consecutive arrays in one block of memory; without a block it only counts the bytes."""
 
     def __init__(self, memory: Any = None) -> None:
         self.memory = memory
         self.size = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Take the next array, at the start of a cache line."""
+        """Return the next array, at the start of a cache line."""
         start = -(-self.size // 64) * 64
         self.size = start + math.prod(shape) * np.dtype(dtype).itemsize
         return np.empty(shape, dtype) if self.memory is None else np.ndarray(shape, dtype, self.memory, start)
@@ -159,7 +159,7 @@ class Carver:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Everything that passes between the copies and their caller, one row per copy."""
+    """All data exchanged between the environments and their caller, one row per environment."""
 
     observations: Nested
     final_observations: Nested
@@ -170,12 +170,12 @@ class Arrays:
     episode_returns: np.ndarray
     episode_lengths: np.ndarray
     action_masks: np.ndarray  # (num_envs, number of actions)
-    final_masks: np.ndarray  # the same of the last state of an episode that was truncated; zeros where nobody said
+    final_masks: np.ndarray  # masks of the last states of truncated episodes; zeros where not reported
     has_mask: np.ndarray
-    costs: np.ndarray  # of the last step, as its info said
+    costs: np.ndarray  # of the last step, from its info
     episode_costs: np.ndarray
-    has_cost: np.ndarray  # whether an info ever said so
-    current: np.ndarray  # in the first row of a group of copies: the copy at work, else -1
+    has_cost: np.ndarray  # whether an info ever contained a cost
+    current: np.ndarray  # in the first row of a group: the environment now stepping, else -1
 
     @classmethod
     def allocate(cls, description: Description, num_envs: int, new: Callable[..., np.ndarray] = np.zeros) -> "Arrays":
@@ -201,7 +201,7 @@ class Arrays:
         )
 
     def rows(self, copies: range) -> "Arrays":
-        """View the same memory as a group of neighbouring copies does."""
+        """Return views of the rows of a contiguous group of environments."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         return Arrays(
             **{name: map_arrays(lambda array: array[copies.start : copies.stop], part) for name, part in parts.items()}
@@ -209,19 +209,19 @@ class Arrays:
 
 
 class Copies:
-    """Steps a group of environments into arrays: automatic resets, final observations and episode statistics."""
+    """Stepper of a group of environments into arrays: autoreset, final observations and episode statistics."""
 
     def __init__(
         self,
         environments: Sequence[gymnasium.Env],
         arrays: Arrays,  # the rows of these environments only
-        first: int,  # the number of the first of these copies in the whole vector
+        first: int,  # index of the first of these environments in the whole vector
         autoreset_mode: AutoresetMode,
         keep_infos: bool,
-        warn: Callable[[str], None] | None = None,  # is told of what the first copy returns in another type
+        warn: Callable[[str], None] | None = None,  # receives the first environment's harmless problems
     ) -> None:
         self.environments = environments
-        self.acting: list[Any] = list(environments)  # who takes the steps: at first, one who checks them
+        self.acting: list[Any] = list(environments)  # objects that are stepped: at first, contract checkers
         for index, environment in enumerate(environments):
             self.acting[index] = FirstSteps(environment, self.acting, index, None if first + index else warn)
         self.arrays = arrays
@@ -234,18 +234,18 @@ class Copies:
         self.lengths = [0] * len(environments)
         self.cost_totals = [0.0] * len(environments)
         self.records: Records = []
-        # Masks may be a method too, as sb3-contrib has it, which is asked where the info says nothing.
+        # Masks may also come from a method, as in sb3-contrib, which is called if the info has none.
         self.ask_masks = [
             environment.get_wrapper_attr("action_masks") if environment.has_wrapper_attr("action_masks") else None
             for environment in environments
         ]
-        self.recording = keep_infos or any(ask is not None for ask in self.ask_masks)  # whatever an info says
+        self.recording = keep_infos or any(ask is not None for ask in self.ask_masks)  # for every info
         self.counted = all(isinstance(one.action_space, spaces.Discrete) for one in environments)
         arrays.action_masks[:], arrays.final_masks[:] = 1, 0
         arrays.current[0] = -1
 
     def reset(self, seeds: dict[int, int | None], options: dict[str, Any] | None) -> Records:
-        """Start new episodes in the copies that are given a seed (None: the copy's own random stream goes on)."""
+        """Start new episodes in the environments that have a seed (None: their own random stream continues)."""
         self.records = []
         for index, seed in seeds.items():
             self.arrays.current[0] = self.first + index
@@ -260,7 +260,7 @@ class Copies:
         return self.records
 
     def step(self) -> Records:
-        """Apply the actions in the arrays, one to each copy."""
+        """Apply the actions in the arrays, one to each environment."""
         try:
             return self._step()
         except Exception as error:
@@ -277,9 +277,9 @@ class Copies:
         )
         rows = arrays.observations if isinstance(arrays.observations, np.ndarray) else None
         shape = () if rows is None else rows.shape[1:]
-        flat = len(shape) == 1  # then what broadcasts has another length, which is known sooner than a shape
+        flat = len(shape) == 1  # for 1-D rows, whatever broadcasts differs in length: cheaper to check than a shape
         length = shape[0] if flat else 0
-        # Spaces look at Python's own numbers much sooner than at NumPy's.
+        # Spaces handle Python's numbers much faster than NumPy's.
         actions = arrays.actions.tolist() if self.counted else None
         self.records = []
         for index, environment in enumerate(self.acting):
@@ -328,7 +328,7 @@ class Copies:
         return self.records
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        """Each environment's attribute of that name or, where it is a method, what it returns."""
+        """Return each environment's attribute of that name or, for a method, its result."""
         attributes = [environment.get_wrapper_attr(name) for environment in self.environments]
         return [attribute(*arguments, **keywords) if callable(attribute) else attribute for attribute in attributes]
 
@@ -353,7 +353,7 @@ class Copies:
         return info
 
     def _blame(self, error: Exception) -> None:
-        """Raise a ContractError for an exception that follows from what the copy at work returned."""
+        """Raise a ContractError for an exception caused by a result of the environment now stepping."""
         trace = error.__traceback__
         codes = {Copies._step.__code__: "step", Copies._begin.__code__: "reset"}
         at: Any = None
@@ -373,18 +373,18 @@ class Copies:
             raise ContractError(message) from None
 
     def _keep_final_mask(self, index: int, info: dict[str, Any]) -> None:
-        """Legal actions in the last state of a truncated episode."""
+        """Store the legal actions in the last state of a truncated episode."""
         mask = self._mask(index, info)
         self.arrays.final_masks[index] = 0 if mask is None else mask
 
     def _mask(self, index: int, info: dict[str, Any]) -> np.ndarray | None:
-        """Legal actions now, where the environment reports them."""
+        """Return the legal actions now, or None if the environment does not report them."""
         mask = info.get("action_mask")
         if mask is None and (ask := self.ask_masks[index]) is not None:
             mask = ask()
         if mask is None or self.arrays.action_masks.shape[1] == 0:
             return None
-        # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
+        # A MultiDiscrete space has one mask per dimension; they are concatenated in the row.
         flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
         if flat.shape != self.arrays.action_masks.shape[1:]:
             raise ValueError(f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}")
@@ -394,7 +394,7 @@ class Copies:
         mask = self._mask(index, info)
         if mask is not None:
             self.arrays.action_masks[index] = mask
-            self.arrays.has_mask[index] = self.recording = True  # one that comes without is legal throughout
+            self.arrays.has_mask[index] = self.recording = True  # from now on, no mask means that all actions are legal
         elif self.arrays.has_mask[index]:
             self.arrays.action_masks[index] = 1
         if self.keep_infos:

@@ -1,4 +1,4 @@
-"""What the caller of a Gymnasium environment's copies sees, wherever they run: seeds, masks, checks and results."""
+"""Caller's interface to the environments of a `gym:` fleet, wherever they run: seeds, masks, checks and results."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ from velocirl.vector.preprocessing.wrappers import Atari
 from velocirl.vector.reset_mask import split_mask
 
 Seeds = int | Sequence[int | None] | None
-FEW = 64  # copies
-RAISED_BY = "raised by copy"  # how the note begins that what an environment raised carries
+FEW = 64  # environments
+RAISED_BY = "raised by copy"  # beginning of the note attached to exceptions raised by environments
 
 
 def find_source(environment: str | Source) -> Source:
-    """Find what copies are made from: an id becomes its specification, which other processes can use too."""
+    """Return the source of environments: an id becomes its specification, which other processes can use too."""
     if not isinstance(environment, str):
         if isinstance(environment, (EnvSpec, list)) or callable(environment):
             return environment
@@ -44,16 +44,16 @@ def find_source(environment: str | Source) -> Source:
 
 
 def copy_seeds(entropy: int | Sequence[int], num_envs: int) -> list[int]:
-    """Mix a seed for every copy from (entropy, copy): neighbouring seeds share no stream, and no two copies do.
+    """Derive a seed for each environment from (entropy, index): adjacent seeds share no streams, nor do environments.
 
-    Copy i has the same seed however many copies there are. 31 bits, because some simulators take no more.
+    Environment i has the same seed for any `num_envs`. Seeds have 31 bits, because some simulators accept no more.
     """
     words = np.random.SeedSequence(entropy).generate_state(2 * num_envs + 64) & np.uint32(0x7FFFFFFF)
     return list(dict.fromkeys(words.tolist()))[:num_envs]
 
 
 def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: str = "actions") -> None:
-    """Copy the caller's actions into the arrays; wrong shapes and impossible values are refused by name and copy."""
+    """Copy the caller's actions into the arrays; wrong shapes or values raise ValueError naming the environment."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             store_actions(part, arrays[key], actions[key], f"{name}[{key!r}]")
@@ -71,7 +71,7 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
             f"got shape {values.shape} and type {values.dtype}"
         )
     if isinstance(space, spaces.Discrete):
-        # Of few copies Python finds the least and the largest much sooner than NumPy does.
+        # For few environments Python finds the minimum and maximum much faster than NumPy.
         seen = values.tolist() if len(values) <= FEW else (values.min(), values.max())
         if min(seen) >= space.start and max(seen) < space.start + space.n:
             arrays[...] = values
@@ -90,7 +90,7 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
 
 
 def frame_of(space: gymnasium.Space, stack: int) -> gymnasium.Space:
-    """The space of a single frame, where observations are stacks of so many."""
+    """Return the space of a single frame of observations that stack `stack` frames."""
     if stack == 1:
         return space
     assert isinstance(space, spaces.Box)  # noqa: S101 - for the type checker: pictures are stacked
@@ -108,15 +108,15 @@ def time_limit_of(environment: gymnasium.Env) -> int | None:
 
 
 def any_of(flags: np.ndarray) -> bool:
-    """Whether one of them is set; of few flags, ten times as fast as NumPy's own."""
+    """Return whether any flag is set; for few flags, 10x faster than NumPy's `any`."""
     return b"\x01" in flags.tobytes()
 
 
 class HostInterface(VectorEnv):
-    """A VectorEnv over `Arrays` that someone else fills: a subclass says where the copies run."""
+    """VectorEnv over `Arrays`; a subclass defines where the environments run and fill them."""
 
     _arrays: Arrays
-    preprocess: Atari | None = None  # what is done to pictures, where that is done here
+    preprocess: Atari | None = None  # image preprocessing, where it is done here
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class HostInterface(VectorEnv):
     ) -> None:
         if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
             raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
-        self.source, self.arguments = source, arguments or {}  # what more copies can be made of
+        self.source, self.arguments = source, arguments or {}  # allows making more environments
         self.num_envs = int(num_envs)
         self.spec = source if isinstance(source, EnvSpec) else None
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -145,34 +145,34 @@ class HostInterface(VectorEnv):
 
     @property
     def name(self) -> str:
-        """The environment's id or, for a callable, its name: what errors call it."""
+        """Id of the environment or, for a callable, its name; used in error messages."""
         source = self.source[0] if isinstance(self.source, list) else self.source
         return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", "env")
 
     @property
     def stack(self) -> int:
-        """How many frames of the past and the present an observation has, the oldest first."""
+        """Number of frames stacked in an observation, oldest first."""
         return 1 if self.preprocess is None else self.preprocess.stack
 
     @property
     def time_limit(self) -> int | None:
-        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        """Number of steps after which an episode is truncated, or None if unknown."""
         if (limit := self.arguments.get("max_episode_steps")) is None and self.spec is not None:
             limit = self.spec.max_episode_steps or self.spec.kwargs.get("max_num_frames_per_episode")  # the latter: ALE
         return limit if limit and limit > 0 else None
 
     @property
     def frame(self) -> gymnasium.Space:
-        """The space of one of them."""
+        """Space of a single frame."""
         return frame_of(self.single_observation_space, self.stack)
 
     def begin_with(self, seed: Seeds) -> None:
-        """Let the next reset that is given no seed have this one."""
+        """Set the seed for the next reset without one."""
         self._seeds(seed)
         self._seed = seed
 
     def take_seed(self) -> Seeds:
-        """The seed that `begin_with` said, for a caller who resets in its stead."""
+        """Return and clear the seed set by `begin_with`, for a caller that performs the reset itself."""
         seed, self._seed = self._seed, None
         return seed
 
@@ -180,25 +180,25 @@ class HostInterface(VectorEnv):
     def _reset_copies(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None
     ) -> tuple[Records, np.ndarray | None]:
-        """Start new episodes in the copies named; return infos, and which copies had to be restarted (or None)."""
+        """Start new episodes in the given environments; returns infos and the mask of restarted ones, or None."""
 
     @abstractmethod
     def _step_copies(self) -> tuple[Records, np.ndarray | None]:
-        """Apply the actions in the arrays; return infos, and which copies had to be restarted (or None)."""
+        """Apply the actions in the arrays; returns infos and the mask of restarted environments, or None."""
 
     @abstractmethod
     def _set_attr(self, name: str, values: list[Any]) -> None:
-        """Set an attribute of each copy to its value."""
+        """Set an attribute of each environment to its value."""
 
     @abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        """Return each environment's attribute of that name or, for a method, its result."""
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Nested, dict[str, Any]]:
-        """Start new episodes, in all copies or in those of `options["reset_mask"]` (bool array).
+        """Start new episodes, in all environments or in those of `options["reset_mask"]` (bool array).
 
-        As in Gymnasium, an int is the seed of copy 0, one more that of copy 1, and so on; a list gives each its own;
-        None lets the random streams go on.
+        As in Gymnasium, an int seeds environment 0 and environment i gets `seed + i`; a list has one seed for each.
+        With None the random streams continue.
         """
         self._require_open()
         mask, options = self._split_options(options)
@@ -209,7 +209,7 @@ class HostInterface(VectorEnv):
         return self._result(self._arrays.observations), self._infos(records, restarted)
 
     def step(self, actions: Any) -> tuple[Nested, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Apply one action to every copy: (observations, rewards, terminated, truncated, infos)."""
+        """Apply one action to every environment; returns (observations, rewards, terminated, truncated, infos)."""
         self._require_open()
         arrays = self._arrays
         if self._resets_needed:
@@ -231,13 +231,13 @@ class HostInterface(VectorEnv):
 
     @property
     def arrays(self) -> Arrays:
-        """What the copies and their caller write and read, a row for each copy."""
+        """Arrays shared by the environments and their caller, one row per environment."""
         return self._arrays
 
     def advance(self) -> None:
-        """Apply the actions that the caller wrote into the arrays, unchecked, and leave the results there.
+        """Apply the unchecked actions that the caller wrote into the arrays, and leave the results there.
 
-        For a caller that would spend more on what `step` checks and copies than on the step.
+        Used where the checks and copies of `step` would cost more than the step.
         """
         self._require_open()
         if self._resets_needed:
@@ -245,15 +245,15 @@ class HostInterface(VectorEnv):
         self._step_copies()
 
     def render(self) -> tuple[Any, ...]:
-        """One frame per copy."""
+        """Render one frame per environment."""
         return self.call("render")
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Each copy's attribute of that name."""
+        """Return each environment's attribute of that name."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of all copies or, with a list or tuple, one value for each."""
+        """Set an attribute: one value for all environments or, with a list or tuple, one for each."""
         self._require_open()
         values = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(values) != self.num_envs:
@@ -264,7 +264,7 @@ class HostInterface(VectorEnv):
 
     @property
     def np_random(self) -> Any:
-        """The random generators of the copies."""
+        """Random generators of the environments."""
         return self.get_attr("np_random")
 
     @np_random.setter
@@ -273,7 +273,7 @@ class HostInterface(VectorEnv):
 
     @property
     def np_random_seed(self) -> Any:
-        """The seeds of the copies."""
+        """Seeds of the environments."""
         return self.get_attr("np_random_seed")
 
     def _adopt(self, description: Description) -> None:
@@ -329,7 +329,7 @@ class HostInterface(VectorEnv):
                 infos["final_obs"] = self._final_observations(ended)
                 infos["_final_obs"] = ended
             completed = ended if restarted is None else ended & ~restarted
-            if completed.any() and not self._keep_infos:  # which are the environments' own, as Gymnasium gives them
+            if completed.any() and not self._keep_infos:  # with `infos`, they are the environments' own
                 returns, lengths = self._result(arrays.episode_returns), self._result(arrays.episode_lengths)
                 infos["final_info"] = {"episode": {"r": returns, "l": lengths}, "_episode": completed}
                 infos["_final_info"] = completed
@@ -343,12 +343,12 @@ class HostInterface(VectorEnv):
         return infos
 
     def _costs(self, costs: np.ndarray) -> dict[str, Any]:
-        """What each copy's step or episode cost: one constraint, as their infos tell it."""
+        """Return the costs of each environment's step or episode, as a single constraint."""
         single = costs.astype(np.float32)
         return {"cost": single, "costs": single[:, None]}
 
     def _final_observations(self, ended: np.ndarray) -> Nested:
-        """The last observations: a row for each copy or, where they have parts, an object for each as in Gymnasium."""
+        """Return the last observations: one row per environment or, for composite spaces, one object each."""
         last = self._arrays.final_observations
         if isinstance(last, np.ndarray):
             return self._result(last)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as a vector environment in this process."""
+"""Vector environment of any Gymnasium environment, in this process."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,16 +13,16 @@ from velocirl.vector.host.copies import Arrays, Copies, Description, Preparing, 
 from velocirl.vector.host.interface import RAISED_BY, HostInterface, find_source, time_limit_of
 
 
-class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
-    """Copies of a Gymnasium environment, stepped one after another in this process.
+class HostVectorEnv(HostInterface, VectorEnv):  # repeated for skrl, which inspects only direct bases
+    """Vector environment that steps Gymnasium environments one after another in this process.
 
-    When episodes end, infos hold `final_info`, with the `episode` (returns `r`, lengths `l`), and, with SAME_STEP
-    autoreset, `final_obs`, each with a mask of the same name after an underscore. An `action_mask` is always passed on,
-    and a `cost`: as `cost` of each copy's step, `costs` with a column, and that of an episode beside its return.
-    All infos of the environments are dropped unless `infos=True`, which gives those alone, as Gymnasium does: merging
-    them, and sending them between processes, takes longer than many environments' steps. Rows of `copy=False` results
-    are overwritten by the next step. Where these are some of the copies of several processes, errors count from
-    `first`.
+    When episodes end, infos hold `final_info`, with the `episode` (returns `r`, lengths `l`), and `final_obs` with
+    SAME_STEP autoreset. Each has a mask of the same name after an underscore. An `action_mask` is always passed on. A
+    `cost` is passed on as `cost` of each step and `costs` with a column; the episode's is stored next to its return.
+
+    All other infos are dropped unless `infos=True`, which passes only the environments' own, as Gymnasium does. Merging
+    infos and sending them between processes takes longer than many environments' steps. The next step overwrites the
+    results of `copy=False`. In a shard of several processes, errors number environments from `first`.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
 
     @property
     def time_limit(self) -> int | None:
-        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        """Number of steps after which an episode is truncated, or None if unknown."""
         return time_limit_of(self.envs[0]) or super().time_limit
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        """Return each environment's attribute of that name or, for a method, its result."""
         self._require_open()
         return tuple(self._copies.call(name, args, kwargs))
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """Close every copy."""
+        """Close every environment."""
         for environment in self.envs:
             environment.close()
 
@@ -83,5 +83,5 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
             raise DefinitionError(str(error)) from None
         except Exception as error:
             error.add_note(f"{RAISED_BY} {self._arrays.current[0]} of {self.name}")
-            self._resets_needed = True  # the copies before it have moved on, the others have not
+            self._resets_needed = True  # the environments before it have moved on, the others have not
             raise

@@ -1,4 +1,4 @@
-"""One worker process as its parent sees it: started, spoken to with a deadline, and ended without fail."""
+"""Parent's side of a worker process: start, communication with a deadline, and guaranteed termination."""
 
 import contextlib
 import copy
@@ -26,28 +26,28 @@ from velocirl.vector.host.copies import Preparing, Source
 from velocirl.vector.host.worker_process import CLOSE, DONE, FAILED, GRACE, LENGTH, write_message
 from velocirl.vector.preprocessing import wrappers
 
-# Workers share the cores among themselves: none may start a thread for each core in every library that it loads.
+# Workers share the cores: none may start a thread per core in every library that it loads.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
 
 
 class WorkerError(RuntimeError):
-    """A worker did not answer: its environment raised (then it is `alive`), or it ended, or it ran out of time."""
+    """Failure of a worker to answer: its environment raised (`alive` is true), the process ended, or it timed out."""
 
     def __init__(self, message: str, copy: int = -1, alive: bool = False, sentence: bool = False) -> None:
         super().__init__(message)
-        self.sentence = sentence  # whether the message says it all: a DefinitionError in the worker
-        self.copy = copy  # the copy that was at work, -1 where that is not known
+        self.sentence = sentence  # whether the message is complete: a DefinitionError in the worker
+        self.copy = copy  # the environment that was stepping, -1 if unknown
         self.alive = alive
 
     def reported(self, report: str) -> Exception:
-        """Return the exception to raise for it here: its own sentence, or a WorkerError that says which worker."""
+        """Return the exception to raise in the parent: a DefinitionError, or a WorkerError with the report."""
         return DefinitionError(str(self)) if self.sentence else WorkerError(report, self.copy, self.alive)
 
 
 def importable(module: str) -> bool:
-    """Whether a fresh interpreter with our sys.path would find the module; `sys.modules` does not count."""
+    """Return whether a fresh interpreter with this sys.path would find the module; `sys.modules` does not count."""
     path = None
     names = module.split(".")
     for depth in range(1, len(names) + 1):
@@ -62,12 +62,12 @@ def importable(module: str) -> bool:
 
 @contextlib.contextmanager
 def pickled_by_value(creator: Any) -> Iterator[None]:
-    """Let cloudpickle send the code itself where workers cannot import it: a script run by path, a test module."""
+    """Pickle code by value in this context if workers cannot import it: a script run by path, a test module."""
     while isinstance(creator, functools.partial):
         creator = creator.func
     module = sys.modules.get(getattr(creator, "__module__", None) or "__main__")
     if module is None or module.__name__ == "__main__" or importable(module.__name__):
-        yield  # cloudpickle sends what is in __main__ by value anyway
+        yield  # cloudpickle sends the contents of __main__ by value anyway
         return
     with sent_by_value(module):
         yield
@@ -75,7 +75,7 @@ def pickled_by_value(creator: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sent_by_value(module: ModuleType) -> Iterator[None]:
-    """Let cloudpickle send the code of a module, and not its name."""
+    """Pickle a module's functions by value in this context, not by name."""
     if module.__name__ in cloudpickle.list_registry_pickle_by_value():  # several functions of one module
         yield
         return
@@ -87,12 +87,12 @@ def sent_by_value(module: ModuleType) -> Iterator[None]:
 
 
 def pickle_source(source: Source, arguments: dict[str, Any], prepare: Preparing | None = None) -> bytes:
-    """Turn the environment, and what wraps it, into bytes from which a worker can make it, wherever it was defined."""
+    """Pickle the environment source and its wrappers so that a worker can make it, wherever it was defined."""
     creator = source
     if isinstance(source, EnvSpec):
         creator = source.entry_point
         if isinstance(creator, str) and (creator.startswith("__main__:") or not importable(creator.split(":")[0])):
-            source = copy.copy(source)  # the registry's own specification stays as it is
+            source = copy.copy(source)  # the registry's own specification stays unchanged
             creator = load_env_creator(creator)
             source.entry_point = cast("Callable[..., gymnasium.Env]", creator)
     try:
@@ -109,17 +109,17 @@ def pickle_source(source: Source, arguments: dict[str, Any], prepare: Preparing 
 
 
 class WorkerHandle:
-    """A worker process with a pipe for commands and one for replies."""
+    """Worker process with a pipe for commands and one for replies."""
 
     def __init__(self, memory: int, setup: bytes, module: str = "") -> None:
-        """Start a worker on the shared memory of this descriptor: that of `module`, or one that steps environments."""
+        """Start a worker on the shared memory of this descriptor: `module`'s, or by default one for environments."""
         command_end, self._commands = os.pipe()
         self._replies, reply_end = os.pipe()
         arguments = [str(number) for number in (os.getpid(), command_end, reply_end, memory)]
-        # Blocked signals stay blocked in the child, so that none can hit it before it has said what to do with them.
+        # Signals stay blocked in the child, so that none can stop it before its handlers are installed.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, worker_process.STOP_SIGNALS)
         try:
-            # -P: the directory of the script, with names of ours, must not come before the standard library.
+            # -P: the script's directory, whose names are ours, must not shadow the standard library.
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", worker_process.__file__, *arguments, *([module] if module else [])],
                 stdin=subprocess.DEVNULL,
@@ -151,15 +151,15 @@ class WorkerHandle:
 
     @property
     def process(self) -> int:
-        """The number of the process, as the system counts."""
+        """Process id."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """The descriptor at which a reply can be waited for."""
+        """Return the file descriptor on which to wait for a reply."""
         return self._replies
 
     def send(self, kind: bytes, payload: bytes | None = None) -> None:
-        """Send a command; that a worker is gone shows when it does not reply."""
+        """Send a command; a dead worker is detected when it does not reply."""
         with contextlib.suppress(BrokenPipeError):
             if payload is None:
                 os.write(self._commands, kind)
@@ -167,7 +167,7 @@ class WorkerHandle:
                 write_message(self._commands, kind, payload)
 
     def receive(self, deadline: float) -> Any:
-        """Wait for the reply to the last command: None, or what came with it."""
+        """Wait for the reply to the last command; returns None or the reply's payload."""
         kind = self._read(1, deadline)
         if kind == DONE:
             return None
@@ -179,7 +179,7 @@ class WorkerHandle:
         return payload
 
     def ask_to_close(self) -> None:
-        """Tell the worker to close its environments and to end, once it has done what it is doing."""
+        """Ask the worker to close its environments and to end after its current command."""
         if self._commands >= 0:
             self.send(CLOSE)
 
@@ -190,7 +190,7 @@ class WorkerHandle:
                 self._read(1, deadline)
 
     def kill(self) -> None:
-        """End the process if it still runs, and release what we hold of it; harmless when done before."""
+        """Kill the process if it still runs, and release its pipes; can be called repeatedly."""
         self._process.kill()
         self._process.wait()
         descriptors, self._commands, self._replies = (self._commands, self._replies), -1, -1
@@ -222,7 +222,7 @@ class WorkerHandle:
 
 
 def stop_workers(workers: list[WorkerHandle], owner: int) -> None:
-    """End all workers: kindly at first, and in any case soon. A forked child of the owner leaves them alone."""
+    """End all workers, by request first, then by force. A forked child of the owner leaves them alone."""
     if os.getpid() != owner:
         return
     try:

@@ -1,8 +1,8 @@
-"""What runs in each worker process: a group of copies, driven by commands from a pipe.
+"""Program of a worker process: a group of environments, driven by commands from a pipe.
 
-Started by the path of this file and free of velocirl imports: a worker must not spend its start on numba. A message is
-one byte, followed by a length and pickled bytes where there is more to say; arrays pass through shared memory. Where a
-module is named, its `Worker` serves instead of the one of this file.
+Started by the path of this file, without velocirl imports: importing numba would delay the start. A message is one
+byte, optionally followed by a length and pickled bytes. Arrays pass through shared memory. If a module is named, its
+`Worker` replaces this file's.
 """
 
 import contextlib
@@ -28,22 +28,22 @@ START, ATTACH, RESET, STEP, CALL, SET, CLOSE = b"!", b"a", b"r", b"s", b"m", b"w
 DONE, RESULT, FAILED = b"d", b"o", b"f"
 LENGTH = struct.Struct("=Q")
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-PACKAGE = "velocirl_host"  # this folder, in a process that does without velocirl
-SENTENCES = ("ContractError", "DefinitionError")  # errors whose message says it all
-GRACE = 2.0  # seconds that environments may take to close when the parent is done or gone
+PACKAGE = "velocirl_host"  # this folder's package name in a process without velocirl
+SENTENCES = ("ContractError", "DefinitionError")  # errors with a complete message
+GRACE = 2.0  # seconds for environments to close when the parent is done or gone
 
-AWAKE = 100e-6  # seconds that an idle worker looks for the next command before it sleeps
+AWAKE = 100e-6  # seconds that an idle worker polls for the next command before it sleeps
 
 
 def write_message(descriptor: int, kind: bytes, payload: bytes) -> None:
-    """Write a message with a payload, however long it is."""
+    """Write a message with a payload of any length."""
     rest = memoryview(kind + LENGTH.pack(len(payload)) + payload)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def read_payload(descriptor: int) -> bytes:
-    """Read what follows the first byte of a message; EOFError when the other side is gone."""
+    """Read what follows the first byte of a message; raises EOFError if the other side is gone."""
 
     def read(size: int) -> bytes:
         data = bytearray()
@@ -62,7 +62,7 @@ def end_with_parent(commands: int, parent: int) -> None:
     def watch() -> None:
         poller = select.poll()
         poller.register(commands, 0)  # no events: only the hang-up of the other side
-        # The parent's number is looked at as well: a process that the parent forked may hold the pipe open.
+        # The parent's id is checked too: a process that the parent forked may hold the pipe open.
         while not poller.poll(1000) and os.getppid() == parent:
             pass
         time.sleep(GRACE)
@@ -72,7 +72,7 @@ def end_with_parent(commands: int, parent: int) -> None:
 
 
 def load_host(name: str) -> Any:
-    """Import a module of this folder as part of a package of its own, because `import velocirl` would load numba."""
+    """Import a module of this folder as part of its own package, because `import velocirl` would load numba."""
     if PACKAGE not in sys.modules:
         here = Path(__file__).parent
         spec = importlib.util.spec_from_file_location(
@@ -86,7 +86,7 @@ def load_host(name: str) -> Any:
 
 
 class Worker:
-    """The worker's side of the conversation."""
+    """Worker's side of the protocol."""
 
     def __init__(self, commands: int, replies: int, memory: int) -> None:
         self.commands = commands
@@ -98,7 +98,7 @@ class Worker:
         self.copies: host_copies.Copies | None = None
 
     def start(self) -> bytes:
-        """Make this worker's environments and describe them."""
+        """Make this worker's environments and return their description."""
         setup = read_payload(self.commands)
         import cloudpickle
 
@@ -111,7 +111,7 @@ class Worker:
         return self.dumps(vars(self.description))
 
     def answer(self, command: bytes) -> bytes | None:
-        """Carry out one command; what it returns is sent back."""
+        """Execute one command; returns the payload of the reply, or None."""
         if command == ATTACH:
             memory = mmap.mmap(self.memory, 0)
             os.close(self.memory)
@@ -136,7 +136,7 @@ class Worker:
         return self.dumps(result) if self.keep_infos else None
 
     def serve(self) -> None:
-        """Answer commands until the parent is done; an exception is an answer, too."""
+        """Answer commands until the parent is done; an exception is also an answer."""
         command = START
         while command not in (CLOSE, b""):
             try:
@@ -153,11 +153,11 @@ class Worker:
             command = self.next_command()
 
     def current(self) -> int:
-        """The copy at work, or -1."""
+        """Return the environment that is stepping, or -1."""
         return -1 if self.copies is None else int(self.copies.arrays.current[0])
 
     def next_command(self) -> bytes:
-        """Wait for a command: awake at first, because a step mostly follows soon and waking a core takes longer."""
+        """Wait for a command: poll at first, because a step mostly follows soon and waking a core takes longer."""
         asleep = time.perf_counter() + AWAKE
         while not self.poller.poll(0) and time.perf_counter() < asleep:
             os.sched_yield()
@@ -170,16 +170,16 @@ class Worker:
 
 
 def main(parent: int, commands: int, replies: int, memory: int, module: str = "") -> None:
-    """Serve the parent; signals that ask to stop, which may be sent to a whole group of processes, are its business."""
+    """Serve the parent. Stop signals, which may reach the whole process group, are left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Not ignored, which programs that an environment starts would inherit, so that it could not end them.
+        # Not SIG_IGN: programs started by an environment would inherit it and could not be terminated.
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # blocked by the parent until here
     for descriptor in (commands, replies, memory):
         os.set_inheritable(descriptor, False)
     end_with_parent(commands, parent)
-    with contextlib.suppress(BrokenPipeError, EOFError):  # the parent is gone: there is nobody to tell
+    with contextlib.suppress(BrokenPipeError, EOFError):  # the parent is gone: nobody reads a report
         sys.path[:] = json.loads(read_payload(commands))
         kind = importlib.import_module(module).Worker if module else Worker
         with contextlib.closing(kind(commands, replies, memory)) as worker:

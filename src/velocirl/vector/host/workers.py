@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as a vector environment over worker processes and shared memory."""
+"""Vector environment of any Gymnasium environment, over worker processes and shared memory."""
 
 import itertools
 import mmap
@@ -29,11 +29,11 @@ from velocirl.vector.host.interface import HostInterface, copy_seeds, find_sourc
 from velocirl.vector.host.worker_handle import WorkerError, WorkerHandle, pickle_source, stop_workers
 from velocirl.vector.host.worker_process import ATTACH, CALL, RESET, SET, STEP
 
-START_TIMEOUT = 60.0  # seconds that a worker may take to import and to make its environments
+START_TIMEOUT = 60.0  # seconds for a worker to import and make its environments
 
 
 def open_memory() -> int:
-    """Open a file without a name: whatever dies, nothing stays behind."""
+    """Open a nameless file: it disappears with the processes, however they end."""
     if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm, which is small in containers
         return os.memfd_create("velocirl")
     with tempfile.TemporaryFile() as file:
@@ -41,19 +41,20 @@ def open_memory() -> int:
 
 
 def release(workers: list[WorkerHandle], memory: int, owner: int) -> None:
-    """End the workers and give back the descriptor of the shared memory."""
+    """End the workers and close the descriptor of the shared memory."""
     stop_workers(workers, owner)
     os.close(memory)
 
 
-class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
-    """Copies of a Gymnasium environment, stepped by worker processes at the same time; results as `HostVectorEnv`.
+class WorkerVectorEnv(HostInterface, VectorEnv):  # repeated for skrl, which inspects only direct bases
+    """Vector environment that steps Gymnasium environments in parallel worker processes; results as `HostVectorEnv`.
 
-    A worker that raises, ends or takes longer than `timeout` seconds is a `WorkerError`, and everything is shut down.
-    With `restarts`, up to that many workers are replaced instead, with a warning, and their copies start new episodes.
-    Such a copy reports reward 0, `terminated` False, `truncated` True and its last valid observation as the final one:
-    a learner bootstraps there and learns no end that never happened. The episode is not counted in `episode`, and
-    `infos["restarted"]` marks the copies, so that their made-up transition can be left out.
+    A worker that raises, ends or takes longer than `timeout` seconds causes a WorkerError, and all workers are shut
+    down. With `restarts`, up to that many workers are replaced instead, with a warning; their environments start new
+    episodes. Such an environment reports reward 0, `terminated` False, `truncated` True and its last valid observation
+    as the final one. A learner therefore bootstraps there and learns no terminal state that never occurred. The episode
+    is not counted in `episode`. `infos["restarted"]` marks the environments, so that their fabricated transition can be
+    skipped.
     """
 
     def __init__(
@@ -94,13 +95,13 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         self._start_workers()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Each copy's attribute of that name or, where it is a method, what it returns; results are pickled."""
+        """Return each environment's attribute of that name or, for a method, its result; results are pickled."""
         self._require_open()
         payload = cloudpickle.dumps((name, args, kwargs))
         return tuple(itertools.chain(*self._ask(CALL, [payload] * len(self._groups))))
 
     def gauges(self) -> dict[str, float]:
-        """How many workers there are, how long they have been waited for so far, and how many were replaced."""
+        """Return the number of workers, the seconds spent waiting for them so far, and the number of restarts."""
         return {"workers": len(self._workers), "waiting_seconds": self._waited, "restarts": self._restarted}
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
@@ -117,7 +118,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         self._ask(SET, [cloudpickle.dumps((name, values[group.start : group.stop])) for group in self._groups])
 
     def _ask(self, command: bytes, payloads: list[bytes]) -> list[Any]:
-        """Ask all workers for something that leaves them as they are where it fails."""
+        """Send a command to all workers; a failure in an environment leaves the workers running."""
         if not self._workers:
             raise RuntimeError(f"{self.name} was interrupted: call reset() first")
         replies = self._exchange(command, payloads)
@@ -131,7 +132,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
     def _reset_copies(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None
     ) -> tuple[Records, np.ndarray | None]:
-        if not self._workers:  # ended by an interrupt, and with them the random streams that would go on
+        if not self._workers:  # ended by an interrupt, together with their random streams
             self._start_workers()
             seeds = {copy: fresh if seeds[copy] is None else seeds[copy] for copy, fresh in self._fresh_seeds().items()}
         payloads = [self._reset_payload(group, seeds, options) for group in self._groups]
@@ -154,7 +155,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         return records, restarted
 
     def _exchange(self, command: bytes, payloads: list[bytes] | None = None) -> list[Any]:
-        """Send a command to all workers and collect the replies, a WorkerError where there is none."""
+        """Send a command to all workers and collect the replies, with a WorkerError for each missing one."""
         try:
             for number, worker in enumerate(self._workers):
                 worker.send(command, None if payloads is None else payloads[number])
@@ -175,7 +176,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
     def _settle(
         self, replies: list[Any], seeds: dict[int, int | None] | None, options: dict[str, Any] | None
     ) -> tuple[Records, np.ndarray | None]:
-        """Merge the replies; replace workers that failed and, where seeds are given, reset all of their copies."""
+        """Merge the replies; replace failed workers and, if seeds are given, reset all of their environments."""
         records: Records = []
         restarted: np.ndarray | None = None
         for number, reply in enumerate(replies):
@@ -230,7 +231,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         return WorkerHandle(self._memory, cloudpickle.dumps(setup))
 
     def _welcome(self, worker: WorkerHandle) -> None:
-        """Wait for a new worker's description of its environments; the first one decides about the memory."""
+        """Wait for a new worker's description of its environments; the first one determines the memory's layout."""
         description = Description(**worker.receive(time.monotonic() + max(self._timeout, START_TIMEOUT)))
         if not hasattr(self, "_arrays"):
             self._adopt(description)
@@ -249,7 +250,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         worker.receive(time.monotonic() + self._timeout)
 
     def _stop(self) -> None:
-        """End all workers, because they are out of step with us; the next reset starts new ones."""
+        """End all workers, because they are out of sync with the parent; the next reset starts new ones."""
         self._resets_needed = True
         stop_workers(self._workers, os.getpid())
 
@@ -271,7 +272,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         return f"{self.name}: worker {number}, which has {copies}, {error}{where}"
 
     def _fresh_seeds(self) -> dict[int, int | None]:
-        """Seeds that no episode has had yet, as far as seeds were given at all."""
+        """Return seeds not yet used by any episode, or None for each if no seeds were given."""
         if self._entropy is None:
             return dict.fromkeys(range(self.num_envs))
         self._fresh_seed_count += 1

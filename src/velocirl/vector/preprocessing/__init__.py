@@ -1,1 +1,1 @@
-"""What is done to the screens of games, and to their rewards and lives, before an agent sees them."""
+"""Preprocessing of game images, rewards and lives before the agent receives them."""

@@ -1,4 +1,4 @@
-"""Atari's games in ALE's own vector environment: emulators and pictures in C++, on threads of this process."""
+"""Atari games in ALE's own vector environment: emulators and image processing in C++, on threads of this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from velocirl.vector.preprocessing.wrappers import Atari
 
 SINGLE, VECTOR = "ale_py.env:AtariEnv", "ale_py.vector_env:AtariVectorEnv"
 FRAME_LIMIT = "max_num_frames_per_episode"
-# What both of ALE's environments are made with, the single one and the vector.
+# Arguments that both of ALE's environments accept, the single one and the vector.
 SHARED = {
     "game",
     "repeat_action_probability",
@@ -27,16 +27,16 @@ SHARED = {
     "continuous_action_threshold",
     FRAME_LIMIT,
 }
-SKIPPING = {"frameskip"}  # which preprocessing does itself
+SKIPPING = {"frameskip"}  # preprocessing skips frames itself
 
 
 def is_game(source: Any) -> bool:
-    """Whether this is what a game of ALE's is made of."""
+    """Return whether the source is an ALE game."""
     return isinstance(source, EnvSpec) and source.entry_point == SINGLE
 
 
 def has_vector(source: Source, arguments: Mapping[str, Any]) -> bool:
-    """Whether ALE's vector environment has this game with these arguments."""
+    """Return whether ALE's vector environment supports this game with these arguments."""
     return (
         isinstance(source, EnvSpec)
         and source.vector_entry_point == VECTOR
@@ -48,17 +48,17 @@ def has_vector(source: Source, arguments: Mapping[str, Any]) -> bool:
 
 
 def ale_seed(seed: int | None) -> int:
-    """The seed of an emulator, as ALE's single environment mixes it, in the 31 bits that its vector takes; -1: none."""
+    """Return an emulator's seed, mixed as in ALE's single environment, in the 31 bits its vector accepts; -1: none."""
     if seed is None:
         return -1
     return int(np.random.SeedSequence(seed).generate_state(2)[1]) & 0x7FFFFFFF
 
 
 class ALEVectorEnv(HostInterface, VectorEnv):
-    """Copies of a game, preprocessed as `Atari` says, stepped together by ALE.
+    """Vector environment of an ALE game, preprocessed as configured by `Atari` and stepped by ALE.
 
-    As `wrappers` has it, but for two things. The picture of the very frame with which a game is over or cut off is not
-    among the last, which shows the frames before it. And no-ops are drawn by ALE, from 0 on.
+    It matches `wrappers` with two exceptions. The final frame of a terminated or truncated game is not part of the last
+    observation, which shows the frames before it. And ALE samples the no-ops itself, from 0 on.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         given = {name: value for name, value in source.kwargs.items() if name not in SKIPPING} | arguments
         if limit is not None:
             given[FRAME_LIMIT] = min(limit * switches.skip, given.get(FRAME_LIMIT, limit * switches.skip))
-        # ALE notes its mode in the class's metadata, which all of Gymnasium's vector environments share.
+        # ALE writes its mode into the class's metadata, which all of Gymnasium's vector environments share.
         own = type(AtariVectorEnv.__name__, (AtariVectorEnv,), {"metadata": {}})
         self._ale = own(
             num_envs=self.num_envs,
@@ -92,7 +92,7 @@ class ALEVectorEnv(HostInterface, VectorEnv):
             stack_num=switches.stack,
             frameskip=switches.skip,
             maxpool=switches.skip > 1,
-            noop_max=switches.noops + 1 if switches.noops else 0,  # it draws from those below
+            noop_max=switches.noops + 1 if switches.noops else 0,  # ALE samples below this number
             reward_clipping=switches.clip_rewards,
             use_fire_reset=False,
             **given,
@@ -108,12 +108,12 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         self._seen, self._final = (
             array.reshape(shape) for array in (self._arrays.observations, self._arrays.final_observations)
         )
-        self._young: dict[int, int] = {}  # the pictures of its episode so far, of a copy that has no whole stack yet
+        self._young: dict[int, int] = {}  # images so far, for environments without a full stack yet
         self._lives: list[int] = []
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ARG002
-        """Nothing: copies in C++ have no attributes."""
+        """Raise AttributeError: environments in C++ have no attributes."""
         raise AttributeError(
             f"{self.name} steps in ALE's own vector environment, whose copies have no {name!r}: make one with"
             ' render_mode="rgb_array", which steps in Python'
@@ -169,21 +169,21 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         return [], None
 
     def _end_lives(self, before: list[int], ended: NDArray[np.bool_]) -> None:
-        """End the episodes of copies that lost a life; by itself ALE would not, or would begin the game anew."""
+        """End the episodes of environments that lost a life; ALE alone would not, or would restart the game."""
         for copy, (earlier, lives) in enumerate(zip(before, self._lives, strict=True)):
             if 0 < lives < earlier and not ended[copy]:
                 self._final[copy] = self._seen[copy]
                 ended[copy] = self._arrays.terminated[copy] = True
 
     def _begin(self, copies: Iterable[int]) -> None:
-        """Let episodes begin with what is seen now."""
+        """Begin episodes with the current observation."""
         for copy in copies:
             self._seen[copy, :-1] = self._seen[copy, -1]
             self._young[copy] = 1
             self._returns[copy], self._lengths[copy] = 0.0, 0
 
     def _age(self, ended: NDArray[np.bool_]) -> None:
-        """Repeat the first picture of an episode in the places before it, where ALE has black or another life."""
+        """Repeat an episode's first image in the slots before it, where ALE has black or images of another life."""
         for copy, pictures in list(self._young.items()):
             older = self.stack - pictures - 1
             if older > 0:

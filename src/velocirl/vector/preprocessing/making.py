@@ -1,4 +1,4 @@
-"""What a Gymnasium environment is made with so that it can be preprocessed, and by what its copies step."""
+"""Construction of preprocessed Gymnasium environments: arguments, wrappers, and the choice of ALE's vector."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from velocirl.vector.preprocessing.switches import Preprocess
 from velocirl.vector.preprocessing.wrappers import Atari, preprocessed
 
 LIMIT = "max_episode_steps"
-# Options of copies, beside the arguments of their environment, and with what values ALE's vector environment has them.
+# Options other than the environment's arguments, with the values that ALE's vector environment supports.
 IN_ALE = {"autoreset_mode": (AutoresetMode.SAME_STEP,), "render_mode": (None,), "infos": (False,)}
 
 
 def preparation(source: Source, arguments: dict[str, Any], switches: Atari) -> tuple[dict[str, Any], Preparing]:
-    """With which arguments an environment is made, and what wraps it then.
+    """Return the arguments with which to make an environment, and its wrapper.
 
-    A game of ALE's that was told nothing of skipping skips nothing, and draws no colours that nobody sees. A limit that
-    somebody gave is one of the agent's steps, and not of frames.
+    An ALE game without an explicit frame skip is made with none, and renders no colors that nobody sees. A given limit
+    counts steps of the agent, not frames.
     """
     if not isinstance(source, EnvSpec):
         return arguments, partial(preprocessed, switches=switches)
@@ -36,7 +36,7 @@ def preparation(source: Source, arguments: dict[str, Any], switches: Atari) -> t
 
 
 def steps_in_ale(source: Source, options: dict[str, Any], switches: Atari) -> bool:
-    """Whether copies with these options step in ALE's own vector environment, which gives all pictures a size."""
+    """Return whether ALE's own vector environment can step with these options; it requires an image size."""
     arguments = {
         name: value for name, value in options.items() if name not in {*IN_ALE, "seed", "copy", "threads", LIMIT}
     }
@@ -45,14 +45,14 @@ def steps_in_ale(source: Source, options: dict[str, Any], switches: Atari) -> bo
 
 
 def make_in_ale(source: Any, num_envs: int, options: dict[str, Any], switches: Atari) -> ALEVectorEnv:
-    """Copies in ALE's own vector environment."""
+    """Make a fleet in ALE's own vector environment."""
     options = {name: value for name, value in options.items() if name not in IN_ALE}
     limit = options.pop(LIMIT, None)
     return ALEVectorEnv(source, num_envs, switches, limit=None if limit == -1 else limit, **options)
 
 
 def refuse_preprocessing(environment: Environment, preprocess: Preprocess | None) -> None:
-    """Preprocessing is of no use to a compiled environment, which writes what agents see."""
+    """Raise ValueError if `preprocess` is set for a compiled environment, which writes its own observations."""
     if preprocess is not None:
         raise ValueError(
             f"{environment.id} is compiled and has no preprocess=, which is for gym: environments that show pictures:"

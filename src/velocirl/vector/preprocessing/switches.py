@@ -1,4 +1,4 @@
-"""Preprocessing as settings have it: a text such as `atari(stack=3, life_loss=false)`, or a dict of its switches."""
+"""Parsing of the preprocessing setting: text such as `atari(stack=3, life_loss=false)`, or a dict of its options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Preprocess = str | Mapping[str, Any] | Atari
 
 
 def switches_from(preprocess: Preprocess) -> Atari:
-    """The switches that a text or a dict sets; those that it does not name stay as they are in the field."""
+    """Return the options set by a text or a dict; the others keep their defaults, the field's standard values."""
     if isinstance(preprocess, Atari):
         return preprocess
     if isinstance(preprocess, str):
@@ -37,10 +37,10 @@ def switches_from(preprocess: Preprocess) -> Atari:
 
 
 def text_of(switches: Atari) -> str:
-    """What `switches_from` makes equal switches of."""
+    """Format the options as text that `switches_from` parses back."""
     return describe(switches, NAME)
 
 
 def whole_games(switches: Atari) -> Atari:
-    """The same pictures, of games to their end and with their own scores: how an agent is judged."""
+    """Return the options for evaluation: the same images, but whole games with unclipped rewards."""
     return dataclasses.replace(switches, life_loss=False, clip_rewards=False)

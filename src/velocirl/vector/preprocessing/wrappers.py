@@ -1,6 +1,6 @@
-"""A Gymnasium environment with its pictures skipped, shrunk and stacked: Gymnasium's wrappers, and three of ours.
+"""Image preprocessing of Gymnasium environments: skip, resize, stack; by Gymnasium's wrappers and three of our own.
 
-Imports nothing of velocirl, as `vector.host.copies`: a worker process is sent this code and starts without numba.
+Imports nothing of velocirl, like `vector.host.copies`: a worker process receives this code and starts without numba.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ COLOURS, ONE_CHANNEL = 3, 1
 
 @dataclass(frozen=True)
 class Atari:
-    """The preprocessing of Mnih et al. (2015), each part its own switch."""
+    """Preprocessing of Mnih et al. (2015), each part an option of its own."""
 
     skip: int = 4
     """Frames for which an action is repeated; what is seen is the maximum of the last two. 1 turns it off."""
@@ -50,10 +50,10 @@ class Atari:
 
 
 class MaxAndSkip(gymnasium.Wrapper):
-    """An action for several frames, of which the maximum of the last two is seen.
+    """Frame skip that repeats an action and returns the maximum of the last two frames.
 
-    As Gymnasium's MaxAndSkipObservation; but where an episode ends before the last frame, its end is seen, and not
-    what was seen before.
+    Like Gymnasium's MaxAndSkipObservation, except that an episode which ends early returns its actual last frames, not
+    earlier ones.
     """
 
     def __init__(self, env: gymnasium.Env, skip: int) -> None:
@@ -61,7 +61,7 @@ class MaxAndSkip(gymnasium.Wrapper):
         self._skip = skip
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Repeat the action until the episode ends; rewards add up, and so do costs where infos have some."""
+        """Repeat the action until the episode ends; sums the rewards and, if infos have any, the costs."""
         total, costs, pictures = 0.0, [], []
         terminated, truncated, info = False, False, {}
         for _ in range(self._skip):
@@ -77,14 +77,14 @@ class MaxAndSkip(gymnasium.Wrapper):
 
 
 class RandomNoops(gymnasium.Wrapper):
-    """Games that begin after a random number of frames in which nothing is done, drawn as AtariPreprocessing does."""
+    """No-op start: games begin after a random number of idle frames, sampled as in AtariPreprocessing."""
 
     def __init__(self, env: gymnasium.Env, most: int) -> None:
         super().__init__(env)
         self._most = most
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a game, and wait."""
+        """Begin a game, and wait a random number of frames."""
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(self.unwrapped.np_random.integers(1, self._most + 1)):
             observation, _, terminated, truncated, more = self.env.step(0)
@@ -95,10 +95,10 @@ class RandomNoops(gymnasium.Wrapper):
 
 
 class LifeLoss(gymnasium.Wrapper):
-    """An episode for each life of a game.
+    """One episode per life of a game.
 
-    The reset after a lost life shows where the game goes on, and the game begins anew only where it is over: otherwise
-    an agent would see no more of it than the first life gets to.
+    The reset after a lost life continues the game; the game restarts only when it is over. Otherwise an agent would
+    never see what follows its first life.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -117,16 +117,16 @@ class LifeLoss(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step; a lost life terminates the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        # Some games show their last moments with no life left before they are over.
+        # Some games show their last frames with no life left before they are over.
         self._goes_on = 0 < info["lives"] < self._lives and not (terminated or truncated)
         self._lives, self._seen = info["lives"], (observation, info)
         return observation, reward, bool(terminated) or self._goes_on, truncated, info
 
 
 def preprocessed(env: gymnasium.Env, switches: Atari, limit: int | None = None) -> gymnasium.Env:
-    """The environment as its agent sees it; `limit` is the most steps of the agent in a game, if there is one.
+    """Wrap the environment in its preprocessing; `limit` is the maximum number of agent steps in a game, or None.
 
-    An environment for which a switch has no meaning is refused with what to write instead.
+    Raises ValueError, with the alternative to write, for an option that does not apply to the environment.
     """
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     _require_untouched(env, switches, name)
@@ -155,8 +155,8 @@ def preprocessed(env: gymnasium.Env, switches: Atari, limit: int | None = None) 
 
 
 def _require_untouched(env: gymnasium.Env, switches: Atari, name: str) -> None:
-    """Refuse what would be done twice."""
-    own = getattr(env.unwrapped, "_frameskip", 1)  # as ALE's environments call it
+    """Raise ValueError for preprocessing that the environment already does."""
+    own = getattr(env.unwrapped, "_frameskip", 1)  # the attribute's name in ALE's environments
     if switches.skip > 1 and own != 1:
         raise ValueError(
             f"{name} skips frames already (frameskip={own}), and preprocess would skip {switches.skip} of those: make"
@@ -175,7 +175,7 @@ def _require_untouched(env: gymnasium.Env, switches: Atari, name: str) -> None:
 
 
 def _require_pictures(space: gymnasium.Space, name: str) -> None:
-    """Refuse observations that are no pictures, or several."""
+    """Raise ValueError for observations that are not a single image."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
         raise ValueError(f"preprocess is for pictures of numbers from 0 to 255, and {name} observes {space}")
     shape = space.shape
@@ -195,7 +195,7 @@ def _require_pictures(space: gymnasium.Space, name: str) -> None:
 
 
 def _require_games(env: gymnasium.Env, switches: Atari, name: str) -> None:
-    """Refuse lives and no-ops of an environment that has none."""
+    """Raise ValueError for the options on lives and no-ops if the environment has none."""
     without = []
     meanings = env.get_wrapper_attr("get_action_meanings")() if env.has_wrapper_attr("get_action_meanings") else [""]
     if switches.life_loss and not hasattr(env.unwrapped, "ale") and "lives" not in env.reset()[1]:

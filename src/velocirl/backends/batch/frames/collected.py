@@ -1,8 +1,8 @@
-"""The frames of a memory that free collectors fill: stretches of one collector's rounds, one behind the other.
+"""Frame storage of a replay buffer that free collectors fill: segments of one collector's rounds, one after the other.
 
-Within a stretch frames lie as ever. What a stretch ended with is kept behind it, and before the next one lie those
-frames of its collector that its first stacks reach back to; both as records that are lost, which nobody draws or
-follows. A batch that goes on where the one before it ended needs neither.
+Within a segment, frames are stored as usual. The last frame of a segment is kept after it. Before the next segment,
+the frames are stored that its first stacks need. Both take records marked as lost, which are never sampled or
+followed. A batch that continues the one before it needs neither.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ NOWHERE = (-1, -1)
 
 
 class CollectedFrames(FrameMemory):
-    """Frames that come with the records of a batch, and what the host knows of where they lie."""
+    """Frames that arrive with the records of a batch; the host keeps a copy of the bookkeeping."""
 
-    _step = 0  # how many groups of records there were
-    _end = NOWHERE  # the collector, by its first copy, and the round of it, that would follow the newest records
-    _behind = 0  # rounds of that collector that lie behind it without a gap, as far as stacks reach
+    _step = 0  # number of groups of records so far
+    _end = NOWHERE  # collector (its first environment) and round that would continue the newest records
+    _behind = 0  # preceding rounds of that collector without a gap, at most as many as stacks need
 
     def begin(self) -> None:
-        """Nothing is seen before a batch comes."""
+        """No-op: frames arrive with batches."""
 
     def keep(self) -> None:
-        """Frames come with batches."""
+        """No-op: frames arrive with batches."""
 
     def enter(self, batch: Batch, entering: Any) -> int:
-        """Remember a batch; gives how many transitions could not be, since frames before them were dropped."""
+        """Store a batch; returns the number of transitions that were lost, since earlier frames were dropped."""
         footage = batch.footage
         assert footage is not None  # noqa: S101 - a batch of frames
         starts = [0, *(np.flatnonzero(footage.breaks[1:]) + 1), len(footage.breaks)]
         return sum(self._enter_stretch(batch, begin, stop, entering) for begin, stop in pairwise(starts))
 
     def _enter_stretch(self, batch: Batch, begin: int, stop: int, entering: Any) -> int:
-        """Remember rounds that follow each other."""
+        """Store consecutive rounds; returns the number of lost transitions."""
         footage, copies = batch.footage, self.room.copies
         assert footage is not None  # noqa: S101 - a batch of frames
         own = slice(begin * copies, stop * copies)
         rows, frames = batch.rows[own].copy(), footage.frames[own]
         follows = not footage.breaks[begin] and self._end == (batch.first, footage.number + begin)
         lead = footage.lead if begin == 0 else footage.lead[:0]
-        # How far each stack reaches back behind the first of these rounds.
+        # Number of frames that each stack needs from before the first of these rounds.
         reach = (rows["age"].reshape(-1, copies) - np.arange(stop - begin)[:, None]).reshape(-1)
         whole = reach <= (self._behind if follows else len(lead))
         rows["ended"][~whole], rows["final"] = LOST, NONE
@@ -74,7 +74,7 @@ class CollectedFrames(FrameMemory):
         return int((~whole).sum())
 
     def _begin_stretch(self, lead: NDArray[np.uint8], entering: Any) -> None:
-        """Leave a gap behind the frame that the newest records ended with, and let the lead follow."""
+        """Leave a gap for the last frame of the newest records, then write the lead."""
         gap = 1 if self._step > 0 else 0
         self._write(self._step + gap, lead.reshape(-1, self.room.size))
         held: NDArray[Any] = np.zeros((gap + len(lead)) * self.room.copies, entering.ring.rows.dtype)
@@ -83,7 +83,7 @@ class CollectedFrames(FrameMemory):
         self._step += gap + len(lead)
 
     def _write(self, step: int, frames: NDArray[np.uint8]) -> None:
-        """Write the frames of whole groups from a step on, around the seam where need be."""
+        """Write the frames of whole groups from `step` on, wrapping around the end of the ring."""
         around = self.room.groups * self.room.copies
         place = frame_at(self.room, step, 0)
         while len(frames) > 0:
@@ -92,9 +92,9 @@ class CollectedFrames(FrameMemory):
             place = 0
 
     def _keep_finals(self, rows: NDArray[Any], frames: NDArray[np.uint8], entering: Any) -> None:
-        """Keep the last frames of episodes that were cut off, in the places of the oldest ones; see `place_frames`."""
+        """Store the final frames of truncated episodes in place of the oldest ones; see `place_frames`."""
         room, lost = self.room, []
-        after = self._step + len(rows) // room.copies  # the step after all of these
+        after = self._step + len(rows) // room.copies  # the step after these rows
         for i in np.flatnonzero(rows["ended"] == TRUNCATED):
             step, copy = self._step + i // room.copies, i % room.copies
             final = int(self._cuts[copy] % room.finals)
@@ -111,12 +111,12 @@ class CollectedFrames(FrameMemory):
         if lost:
             entering.ring.lose(np.array(lost))
 
-    # What is saved ----------------------------------------------------------------------------------------------------
+    # Saved state ------------------------------------------------------------------------------------------------------
 
     def load(
         self, rows: NDArray[Any], counts: NDArray[np.int64], state: Mapping[str, NDArray[Any]], *, episodes_begin: bool
     ) -> None:
-        """Go on from a state; what comes then follows nothing, and a gap keeps what the newest records ended with."""
+        """Continue from a saved state; the next batch begins a segment, after a gap for the newest last frames."""
         del episodes_begin
         super().load(rows, counts, state, episodes_begin=False)
         self._step, self._end = int(counts[TOTAL]) // self.room.copies, NOWHERE
@@ -134,5 +134,5 @@ class CollectedFrames(FrameMemory):
 
 
 def frames_of(device: Any, task: Task) -> FrameMemory:
-    """The frames of a memory, as whoever fills it brings them."""
+    """Create the frame storage of a replay buffer: `CollectedFrames` with free collectors, else `FrameMemory`."""
     return (CollectedFrames if free(task.config) else FrameMemory)(device, task)

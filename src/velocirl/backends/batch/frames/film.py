@@ -1,4 +1,4 @@
-"""The frames of a rollout on a device: kept step by step, and put together for the network; see `learners.frames`."""
+"""Frames of a rollout on a device: stored step by step, stacked for the network; see `program.rows.frames`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from velocirl.program.task import Task
 
 
 def make_film(device: Any, frames: Frames, horizon: int, copies: int, cuts: int) -> Film:
-    """Room for the frames of a rollout, and for the last ones of so many episodes that are cut off in it."""
+    """Allocate the frames of a rollout, and the final frames of up to `cuts` truncated episodes."""
     steps = (frames.stack + horizon) * copies
     return Film(device.zeros(steps + cuts, frames.size, dtype=np.uint8), frames.stack, copies, steps)
 
 
 class Filming:
-    """What is done with frames while a rollout is collected."""
+    """Operations on frames during a rollout."""
 
     def __init__(
         self, task: Task, device: Any, film: Film, shown: Shown, final_mask: Any, rollout: Rollout, cuts: Cuts
@@ -44,7 +44,7 @@ class Filming:
         self._device, self._film, self._factor = device, film, float(task.encoding.pixel_factor)
         places = cuts.time.shape[0] * cuts.time.shape[1]
         strip = device.strip(task.frames.size)
-        strips = task.frames.stack * strips_of(task.frames.size, strip)  # of an observation
+        strips = task.frames.stack * strips_of(task.frames.size, strip)  # strips per observation
         count = film.copies * strips
         see_frames = device.launch([Work(see_first, (shown, film, strip))], count)
         see_next_frames = device.launch([Work(see_next_frame, (shown, rollout, cuts, film, strip))], count)
@@ -62,12 +62,12 @@ class Filming:
                 self._load_cuts = device.launch([load], places * strips)
 
     def load_cuts(self) -> None:
-        """Let the network read the last observations of all episodes that may have been cut off."""
+        """Load the network inputs of the final observations for all possible truncations."""
         self._find_cuts(0)
         self._load_cuts(0)
 
     def read_cuts(self, places: NDArray[np.int64]) -> Any:
-        """What the network reads of the episodes that were cut off at these places alone."""
+        """Return the network inputs (places, inputs) of the final observations of truncations at these indices."""
         self._find_cuts(0)
         stacks, film, fetch = self._stacks, self._film, self._device.fetch
         newest, before, age = (fetch(one)[places].tolist() for one in (stacks.newest, stacks.before, stacks.age))

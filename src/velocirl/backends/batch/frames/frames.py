@@ -1,4 +1,4 @@
-"""Frames on a device: those of a memory, and what puts observations together from them; see `buffers.frames`."""
+"""Frame storage of a replay buffer on a device, and frame stacking; see `buffers.frames`."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from velocirl.program.rows.frames import (
 )  # fmt: skip
 from velocirl.program.task import Task
 
-AT_ONCE = 2**16  # frames that are sent to a device together
+AT_ONCE = 2**16  # frames sent to a device in one transfer
 
 
 def make_stacks(device: Any, frames: Any, kind: Frames, table: Any, rows: int, copies: int, around: int) -> Stacks:
-    """Observations for so many rows, whose frames are found by a function."""
+    """Allocate `Stacks` for `rows` observations; another function finds their frames."""
     newest, before, age = (device.zeros(rows, dtype=np.int64) for _ in range(3))
     return Stacks(frames, newest, before, age, device.put(table), kind.stack, copies, around)
 
 
 class FrameMemory:
-    """The frames of a ring of records: written with each step, and found when records are drawn."""
+    """Frames of a ring of records: written at each step, looked up for sampled records."""
 
     def __init__(self, device: Any, task: Task) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self.device, self.room = device, room_of(task.frames, task.source, task.config)
         self._table, self._factor = task.encoding.table, task.encoding.pixel_factor
         self._senders: tuple[Callable[[], None], ...] = ()
-        self._always_whole = task.source.native is not None  # whether no record is ever lost
+        self._always_whole = task.source.native is not None  # no record is ever lost
         zeros, copies, batch = device.zeros, self.room.copies, task.config.effective_batch_size
         frames = zeros(self.room.rows, self.room.size, dtype=np.uint8)
         into, ending, cuts, lost = (zeros(copies, dtype=np.int64) for _ in range(4))
         owners = zeros(copies, self.room.finals, dtype=np.int64)
         self._store = Store(frames, zeros(copies, dtype=np.int32), into, ending, cuts, owners, lost)
-        self.inputs = zeros(copies, task.encoding.inputs)  # what the network that acts reads
+        self.inputs = zeros(copies, task.encoding.inputs)  # inputs of the acting network
         around = self.room.groups * copies
         self.now, self.after = (
             make_stacks(device, frames, task.frames, self._table, batch, copies, around) for _ in range(2)
@@ -61,11 +61,11 @@ class FrameMemory:
         self._forget()
 
     def finds(self, places: Any, drawn: Any) -> Work:
-        """The work that finds the frames of a record that was drawn."""
+        """Return the work that finds the frames of a sampled record."""
         return Work(find_drawn, (places, drawn, self.now, self.after, self.room))
 
     def bind(self, places: Any, levels: range, observation: Any, final: Any, *, on_host: bool) -> None:
-        """Let frames come from these arrays of what copies see; `levels` are those of a tree of priorities."""
+        """Bind the observation arrays that frames are read from; `levels` are those of the priority tree."""
         self._sources = observation, final
         if on_host:
             (observation, send), (final, send_final) = (self.device.mirror(one) for one in self._sources)
@@ -83,12 +83,12 @@ class FrameMemory:
             self._drop = [(level, launch([Work(one, (places, store))], room.copies)) for level, one in works]
 
     def begin(self) -> None:
-        """Before the first step of an iteration."""
+        """Read the observations before the first step of an iteration."""
         self._send()
         self._see_now(0)
 
     def keep(self) -> None:
-        """After a step was recorded, before the counts of the ring go on."""
+        """Store the frames of a recorded step, before the ring's counts advance."""
         self._place(0)
         for level, run in self._drop:
             run(level)
@@ -96,26 +96,26 @@ class FrameMemory:
         self._see_ahead(0)
 
     def break_off(self, which: slice) -> None:
-        """What some copies see from now on follows nothing that is remembered."""
+        """Reset the frame age of some environments: their next observations follow no stored frame."""
         age = self.device.fetch(self._store.age)
         age[which] = 0
         self.device.store(self._store.age, age)
 
     def _send(self) -> None:
-        """What copies on the host see is sent to the device."""
+        """Send the observations of environments on the host to the device."""
         for send in self._senders:
             send()
 
-    # What is saved ----------------------------------------------------------------------------------------------------
+    # Saved state ------------------------------------------------------------------------------------------------------
 
     def observations(self, counts: NDArray[np.int64], first: int, stop: int) -> NDArray[np.uint8]:
-        """The newest frames of the records at some places."""
+        """Return the newest frame of each record from `first` to `stop`."""
         places = np.arange(first, stop)
         rows = frame_at(self.room, step_at(counts, self.room, places), places % self.room.copies)
         return self.device.fetch_rows(self._store.frames, rows)
 
     def state(self, counts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The frames that no record has: before the oldest, after the newest, and of episodes that were cut off."""
+        """Return the frames outside of records: before the oldest, after the newest, and of truncated episodes."""
         cuts = self._count_cuts()
         return {
             "edges": self.device.fetch_rows(self._store.frames, edge_places(self.room, counts)),
@@ -124,11 +124,11 @@ class FrameMemory:
         }
 
     def _count_cuts(self) -> NDArray[np.int64]:
-        """How many episodes of each copy were cut off."""
+        """Return the number of truncated episodes of each environment, (copies,)."""
         return self.device.fetch(self._store.cuts)
 
     def converted(self, state: Mapping[str, Any], kind: np.dtype[Any]) -> Mapping[str, Any]:
-        """The same state; where its records have what networks read, with frames of it."""
+        """Return the state with frames; whole observations in its records are converted."""
         if "memory.edges" in state:
             return state
         return {**state, **named("memory", to_frames(within("memory", state), self.room, kind, self._factor))}
@@ -136,7 +136,7 @@ class FrameMemory:
     def load(
         self, rows: NDArray[Any], counts: NDArray[np.int64], state: Mapping[str, NDArray[Any]], *, episodes_begin: bool
     ) -> None:
-        """Go on from a state, with the frames of its records; where new episodes begin, those of before are cut off."""
+        """Continue from a saved state and its frames; with `episodes_begin`, unfinished episodes are truncated."""
         room, store, device = self.room, self._store, self.device
         if counts[FILLED] == 0:
             self._forget()
@@ -167,7 +167,7 @@ class FrameMemory:
         device.store(store.owners, owners)
 
     def _cut_off(self, rows: Any, newest: Any, owners: Any, cuts: Any, seen: NDArray[np.uint8]) -> None:
-        """Let the frames that were seen last be those that their episodes ended with."""
+        """Truncate the unfinished episodes; the frames seen last become their final frames."""
         for copy, place in enumerate(newest):
             if rows["ended"][place] != GOES_ON:
                 continue
@@ -182,7 +182,7 @@ class FrameMemory:
             )
 
     def _forget(self) -> None:
-        """Nothing is remembered: the frames before the first step come with what is seen then."""
+        """Reset to empty; the frames before the first step come with its observation."""
         store, device = self._store, self.device
         device.fill(store.age, self.room.stack - 1)
         device.fill(store.cuts, 0)

@@ -1,4 +1,4 @@
-"""The records of a memory on a device as a file has them: whole, each with its newest frame."""
+"""Records of a device's replay buffer as a file stores them: whole, each with its newest frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class StoredRows:
-    """The first rows of a ring, whole, of which stretches can be had as arrays; see `buffers.segments.Rows`."""
+    """Whole records of a ring, fetched by slices as arrays; see `buffers.segments.Rows`."""
 
     def __init__(self, ring: Any, counts: NDArray[np.int64], filled: int) -> None:
         self._ring, self._counts, self._filled = ring, counts, filled
@@ -17,7 +17,7 @@ class StoredRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As that of an array."""
+        """Shape, as of an array."""
         return (self._filled,)
 
     def __len__(self) -> int:

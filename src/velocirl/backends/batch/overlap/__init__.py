@@ -1,1 +1,1 @@
-"""Overlap: steps that are taken while updates run, in a thread or on a second stream of a GPU."""
+"""Overlap: environment steps during updates, in a thread or on a second CUDA stream."""

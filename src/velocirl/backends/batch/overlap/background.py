@@ -1,4 +1,4 @@
-"""Collecting while somebody learns: in a thread of its own; on a GPU, see `torch_background`."""
+"""Background collection during learning, in a thread; `backends.torch.background` uses a second CUDA stream."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from velocirl.backends.batch.overlap.collecting_thread import CollectingThread
 
 
 class Background(Protocol):
-    """Runs one collection at a time beside the caller's own work."""
+    """Runner of one collection at a time, in parallel with the caller."""
 
-    full: bool  # whether there is a rollout that nobody has learnt from, or will be
+    full: bool  # whether an unused rollout exists or is being collected
 
     @property
     def holds(self) -> bool:
-        """Whether it is there once it is done: not where collecting it has failed."""
+        """Whether an unused rollout exists or will exist; False where its collection failed."""
         ...
 
     @property
     def stream(self) -> Any:
-        """Where it is collected, if that is a stream."""
+        """Stream of the collection, or None."""
         ...
 
     def start(self, collect: Callable[[], None]) -> None:
-        """Begin a rollout, after everything that the caller has done so far."""
+        """Begin a rollout, ordered after all of the caller's work so far."""
         ...
 
     def join(self) -> None:
-        """Let what the caller does from now on come after the rollout."""
+        """Order the caller's further work after the rollout."""
         ...
 
     def wait(self) -> None:
@@ -37,12 +37,12 @@ class Background(Protocol):
         ...
 
     def gauges(self) -> dict[str, float]:
-        """What is known of the waiting of learner and collector."""
+        """Return the idle times of learner and collector, where they are known."""
         ...
 
 
 class ThreadBackground:
-    """A thread, for environments that step in Python."""
+    """Background thread, for environments that step in Python."""
 
     def __init__(self) -> None:
         self.full, self.stream = False, None
@@ -51,7 +51,7 @@ class ThreadBackground:
 
     @property
     def holds(self) -> bool:
-        """Whether there is a rollout, once it is done."""
+        """Whether an unused rollout exists or will exist; False where its collection failed."""
         return self.full and (self._running is None or self._running.exception() is None)
 
     def start(self, collect: Callable[[], None]) -> None:
@@ -60,17 +60,17 @@ class ThreadBackground:
         self._running = self._thread.begin(collect)
 
     def join(self) -> None:
-        """Wait for it; what it raised is raised here. Where this waiting is interrupted, it is still under way."""
+        """Wait for the rollout and raise its error, if any. After an interrupted wait, it is still running."""
         error = None if self._running is None else self._thread.wait(self._running)
         self._running, self.full = None, False
         if error is not None:
             raise error
 
     def wait(self) -> None:
-        """Wait for it, and leave what it raised to `join`."""
+        """Wait for the rollout; `join` raises its error."""
         if self._running is not None:
             self._running.exception()
 
     def gauges(self) -> dict[str, float]:
-        """Whether a rollout waits to be learnt from, and how long learner and collector have waited for each other."""
+        """Return the number of finished, unused rollouts and the idle times of learner and collector."""
         return self._thread.gauges()

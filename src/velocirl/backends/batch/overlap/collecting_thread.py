@@ -1,4 +1,4 @@
-"""A thread for one rollout at a time, beside whoever learns."""
+"""Collector thread: one rollout at a time, in parallel with the learner."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 
 
 class CollectingThread:
-    """One thread, which sleeps between rollouts; it ends with its owner, or after its rollout with Python."""
+    """Collector thread, which sleeps between rollouts.
+
+    It ends with its owner, or when Python exits, after the current rollout.
+    """
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._process: int | None = None
         self._last: Future[None] | None = None
-        self._ends: list[float] = []  # when the last rollout ended, once it has
-        self._waited = self._idle = 0.0  # seconds: of the learner for rollouts, and of this thread between them
+        self._ends: list[float] = []  # time when the last rollout ended; empty while it runs
+        self._waited = self._idle = 0.0  # idle seconds: learner waiting for rollouts, thread between them
 
     def begin(self, collect: Callable[..., None], *arguments: Any) -> Future[None]:
         """Start a rollout."""
@@ -29,7 +32,7 @@ class CollectingThread:
         return self._last
 
     def wait(self, collection: Future[None]) -> BaseException | None:
-        """Wait for a rollout, and give back what it raised."""
+        """Wait for a rollout; returns its exception, or None."""
         began = time.monotonic()
         try:
             return collection.exception()
@@ -37,7 +40,7 @@ class CollectingThread:
             self._waited += time.monotonic() - began
 
     def gauges(self) -> dict[str, float]:
-        """Rollouts that wait to be learnt from, and how long learner and collector have waited for each other."""
+        """Return the number of finished, unused rollouts and the idle seconds of learner and collector."""
         return {
             "queue/length": float(self._last is not None and self._last.done()),
             "learner/waiting_seconds": self._waited,
@@ -49,7 +52,7 @@ class CollectingThread:
 
 
 def _collect(ends: list[float], collect: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """A rollout, and when it ended. The thread knows nothing of its owner, which could not end it otherwise."""
+    """Collect a rollout and record when it ended; holds no reference to the owner, which could not end it otherwise."""
     try:
         collect(*arguments)
     finally:

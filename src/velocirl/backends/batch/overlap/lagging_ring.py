@@ -1,7 +1,7 @@
-"""A memory that is written and drawn from at once: whoever learns sees the steps that were shown, and no others.
+"""Replay buffer that is written and sampled concurrently: the learner samples only steps that were shown.
 
-The steps that are under way are written behind the newest that were shown, over the oldest ones. Those are hidden
-before, so that what an update reads does not depend on how far the collector has come meanwhile.
+The steps under way are written after the newest shown step, over the oldest ones. The oldest ones are hidden before, so
+that updates do not depend on how far the collector has come.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from velocirl.program.task import Task
 
 
 def draw_shown(b, r, t, ring, drawn, rng, extent, hidden):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Draw a record that was shown and is not hidden, each as probable as any other."""
+    """Sample a record uniformly from those that were shown and are not hidden."""
     drawn.rows[b].weight = 1.0
     shown = min(ring.counts[FILLED], extent.capacity - hidden)
     place = ring.counts[PLACE] - shown + random.integer(rng[b], 0, shown)
@@ -31,13 +31,13 @@ def draw_shown(b, r, t, ring, drawn, rng, extent, hidden):  # noqa: ARG001 - eve
 
 
 def hide(i, r, t, ring, extent, hidden):  # noqa: ARG001
-    """The record of copy i that the steps after those under way will replace is not drawn any more."""
+    """Exclude a record of environment i from sampling: the steps after those under way will replace it."""
     leaf = (ring.counts[PLACE] + hidden) % extent.capacity + i
     ring.tree[leaf // CHILDREN, leaf % CHILDREN] = 0.0
 
 
 def sum_hidden(k, r, level, ring, extent, hidden):  # noqa: ARG001
-    """Sum the k-th node of a level above such a group anew."""
+    """Recompute the k-th node of a level above the newly hidden group."""
     below = np.int64(1)
     for _ in range(level):
         below *= CHILDREN
@@ -48,15 +48,15 @@ def sum_hidden(k, r, level, ring, extent, hidden):  # noqa: ARG001
 
 
 class LaggingRing(BatchRing):
-    """Written by `advance`, drawn from as `show` left it: the first beside whatever the second comes before."""
+    """Ring with separate views: `advance` counts written groups, `show` makes them visible to sampling."""
 
     def __init__(self, device: Any, task: Task, clock: Clock, share: Share, rounds: int) -> None:
-        """At most so many steps of all copies are under way while batches are drawn."""
+        """At most `rounds` steps of all environments are under way while batches are sampled."""
         self.hidden = rounds * task.config.num_envs
         super().__init__(device, task, clock, share)
 
     def _view(self, clock: Clock) -> tuple[Places, Timing]:
-        """Counts and a clock for the steps, and those of whoever learns."""
+        """Return the learner's view of the ring and its timing; the steps get a clock of their own."""
         zeros = self.device.zeros
         own = Clock(zeros(*clock.counts.shape, dtype=np.int64), zeros(1, 1, dtype=np.float64))
         self.timing = Timing(own, self.pace, zeros(1))
@@ -81,18 +81,18 @@ class LaggingRing(BatchRing):
             ]
 
     def begin(self, pace: Any) -> None:
-        """At the beginning of an iteration, when no step is under way."""
+        """Begin an iteration, when no step is under way."""
         self.device.copy(self.timing.clock.counts, self._learning.counts)
         super().begin(pace)
 
     def advance(self) -> None:
-        """After a group was written."""
+        """Count a written group."""
         if self.frames is not None:
             self.frames.keep()
         self._advance(0)
 
     def show(self) -> None:
-        """Let whoever learns see one more group, and no longer the one that is overwritten in its stead."""
+        """Show one more group to the learner, and hide the group that will be overwritten in its place."""
         self._admit_newest()
         if self.prioritised:
             self._hide(0)
@@ -101,10 +101,10 @@ class LaggingRing(BatchRing):
         self._show(0)
 
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
-        """Go on from a state, in which all steps were shown."""
+        """Continue from a saved state, in which all steps were shown."""
         super().load_state(state, episodes_begin=episodes_begin)
         self.device.store(self.seen.counts, state["memory.counts"])
-        if self.prioritised:  # a state of one that does not lag has nothing hidden
+        if self.prioritised:  # states of rings without lag hide nothing
             tree = self.device.fetch(self.tree)
             places = (int(state["memory.counts"][PLACE]) + np.arange(self.hidden)) % self.capacity
             tree.reshape(-1)[places] = 0.0

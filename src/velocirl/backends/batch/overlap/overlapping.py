@@ -1,8 +1,8 @@
-"""Learning from a memory while the next steps are taken: in a thread, or on a GPU on a second stream.
+"""Off-policy updates while the next steps are taken: in a thread, or on a second CUDA stream.
 
-Steps are taken by a copy of the parameters from before the updates that run meanwhile, and those draw from what was
-there before these steps. So how far one is behind the other is fixed, as many updates come to as many steps as ever,
-and a run is the same every time, however fast either side is.
+Steps use a copy of the parameters from before the concurrent updates. These updates sample only records from before
+the steps. The policy lag and the number of updates per step are therefore fixed. A run is reproducible, however fast
+either side is.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from velocirl.program.task import Task
 
 
 class OverlappedRounds(BatchRounds):
-    """Takes the steps up to the next round of updates while those of this round run.
+    """Rounds that take the steps up to the next updates while the current updates run.
 
-    An iteration begins with nothing under way, and ends so: what is saved between two is as without overlapping.
+    Nothing is under way at the beginning and end of an iteration: a state saved in between is as without overlap.
     """
 
     def __init__(
         self, task: Task, device: Any, steps: Any, learn: BatchUpdates, decide: Callable[[], None] | None, acting: Any
     ) -> None:
-        """`acting` is the copy of the network that takes the steps; the ring lags behind (see `lagging_ring`)."""
+        """`acting` is the copy of the network that takes the steps; the ring is a `LaggingRing`."""
         super().__init__(task, device, steps, learn, decide)
         self._acting, self._learns = acting, learn.networks.networks[task.acting]
         self._most_rounds = task.config.rounds_of_updates
         self._background = device.make_background(steps)
         ring: Any = learn.ring
         self._hand_over: Callable[[], None] = ring.show
-        self._waited = self._idle = 0.0  # seconds: of the updates for steps, and of the steps for updates
-        self._age = 0.0  # updates that were under way during a step of the last iteration, on average
+        self._waited = self._idle = 0.0  # idle seconds: of the updates, and of the steps
+        self._age = 0.0  # policy lag: mean number of updates during a step of the last iteration
 
     def gauges(self) -> dict[str, float]:
-        """How long learner and collector have waited, and by how many updates the parameters that act are behind."""
+        """Return the idle seconds of learner and collector, and the policy lag in updates."""
         waiting = {"learner/waiting_seconds": self._waited, "collector/waiting_seconds": self._idle}
         return {**waiting, "collector/age_of_weights": self._age}
 
@@ -46,7 +46,7 @@ class OverlappedRounds(BatchRounds):
         self._background.wait()
 
     def count(self, marks: tuple[Any, ...]) -> None:
-        """Share out the seconds of an iteration as those of the rounds that were timed; rollout is waiting for it."""
+        """Split an iteration's seconds in the ratio of its timed rounds; waiting for steps counts as rollout."""
         began, ended, laps = marks
         (seconds,) = self.device.seconds_between(began, ended)
         waiting = learning = collecting = 0.0
@@ -61,7 +61,7 @@ class OverlappedRounds(BatchRounds):
         self._idle += max(waiting + learning - collecting, 0.0) * scale
 
     def run(self, pace: Pace, first: int) -> list[tuple[Any, ...]]:
-        """Take steps, and while updates run, those that come next."""
+        """Run an iteration: while updates run, take the next steps."""
         copies, mark = self.task.config.num_envs, self.device.mark
         plan = list(stretches(first, copies, pace, self._most_rounds))
         stride = stride_of(len(plan))
@@ -86,12 +86,12 @@ class OverlappedRounds(BatchRounds):
                 if timed:
                     laps.append((before, handed_over, mark(), under_way))
         except BaseException:
-            self._background.wait()  # nothing is written any more when this is told
+            self._background.wait()  # no step writes any more when the error is raised
             raise
         return laps
 
     def _start(self, rounds: int, step: int, pace: Pace, moments: list[Any] | None) -> None:
-        """Begin so many steps of all copies; where they are timed, their first and last moments are added."""
+        """Begin `rounds` steps of all environments; their start and end times are appended to `moments`, if given."""
 
         def collect() -> None:
             if moments is not None:
@@ -108,19 +108,19 @@ class OverlappedRounds(BatchRounds):
         self._background.start(collect if self._background.stream is not None else collect_in_a_thread)
 
     def _refresh(self) -> None:
-        """Let steps be taken by the parameters of now."""
+        """Copy the current parameters to the acting network."""
         self.device.copy(self._acting.parameters, self._learns.parameters)
         if self._learns.takes_statistics:
             self._acting.buffers_from(self._learns)
 
     def try_each(self) -> None:
-        """Run one step of each kind where steps are taken, so that they can be recorded."""
+        """Run one step of each kind in the background, so that they can be captured."""
         self._background.start(super().try_each)
         self._background.join()
         self._hand_over()
 
     def capture(self) -> None:
-        """Record steps as graphs of the second stream."""
+        """Capture steps as CUDA graphs on the second stream."""
         capture, stream = self.device.capture, self._background.stream
         self._warm_up, self._step = capture(self._warm_up, stream), capture(self._step, stream)
         self._hand_over = capture(self._hand_over)

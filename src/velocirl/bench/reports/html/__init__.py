@@ -1,4 +1,4 @@
-"""A run as one HTML file with plots, for a browser without a network."""
+"""HTML report of a run: one file with plots that needs no network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_html(
     baseline: Report | None = None,
     history: History | None = None,
 ) -> None:
-    """Write the report as one file that needs no other; what stands there is replaced whole."""
+    """Write the report as one self-contained file, atomically."""
     write_whole(path, html_report(report, changes=changes, baseline=baseline, history=history))
 
 
@@ -41,7 +41,7 @@ def html_report(
     baseline: Report | None = None,
     history: History | None = None,
 ) -> str:
-    """The page. `changes` are those since the `baseline`; `history` adds trends of what is in the report."""
+    """Build the page. `changes` are relative to `baseline`; `history` adds trends of the reported benchmarks."""
     compared = bool(changes) or baseline is not None
     parts = {
         "key-figures": ("Key figures", key_figure_section(report)),

@@ -1,4 +1,4 @@
-"""What to do next."""
+"""Section of recommendations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {"act": "bad", "try": "fair", "know": "plain"}
 
 
 def advice_section(report: Report, changes: Sequence[Change] = ()) -> Markup:
-    """Everything that the figures suggest, with the figures."""
+    """Build the list of recommendations with their measurements."""
     found = recommend(report, changes)
     if not found:
         return section("next", "What to do next", "Nothing stands out in these figures.")

@@ -1,4 +1,4 @@
-"""What became of the figures since a baseline."""
+"""Section of changes since a baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS: dict[Severity, str] = {
 
 
 def change_section(changes: Sequence[Change], baseline: Report | None) -> Markup:
-    """All changes, the worst first; those that are none are only counted."""
+    """Build the table of changes, worst first; unchanged values are only counted."""
     if not changes and baseline is None:
         return Markup()
     shown = sorted((one for one in changes if one.severity != "none"), key=_order)

@@ -1,4 +1,4 @@
-"""Every benchmark that was measured in full: its contestants, targets, notes and warnings, and each sample as a dot."""
+"""Section with full details per benchmark: table, targets, notes, warnings, and each sample as a dot."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.words import section, with_code
 from velocirl.monitor.scales import Scale
 
-LEAST = 0.02  # samples that differ by less look alike
+LEAST = 0.02  # minimum half-range of the plot: samples that differ by less look alike
 
 
 def detail_section(report: Report) -> Markup:
-    """One block for each benchmark, and a line of what is left out because it was not measured."""
+    """Build one block per benchmark, and a line of those not measured."""
     left_out = _left_out(report)
     told = [result for result in report.results if not is_absent(result)]
     if not told:
@@ -59,7 +59,7 @@ def _block(report: Report, result: Result) -> Markup:
 
 
 def _contestants(report: Report, result: Result, measured: list[Measured]) -> Markup:
-    """Samples as what they differ by from their median, so that spreads can be compared."""
+    """Build the table; samples are drawn as relative deviations from their median, so that spreads are comparable."""
     farthest = max(abs(share) for one in measured for share in deviations(one))
     scale = Scale(-max(farthest, LEAST), max(farthest, LEAST), 1.0, 99.0)
     limits = [share_note(report, result, one) for one in measured]
@@ -75,7 +75,7 @@ def _contestants(report: Report, result: Result, measured: list[Measured]) -> Ma
 
 
 def deviations(one: Measured) -> list[float]:
-    """By what share of the median each sample differs from it."""
+    """Compute each sample's deviation from the median, as a fraction of the median."""
     middle = median(one.samples)
     shares = [sample / middle - 1.0 if middle else 0.0 for sample in one.samples]
     return [share if math.isfinite(share) else 0.0 for share in shares]

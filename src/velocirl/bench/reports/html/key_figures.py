@@ -1,4 +1,4 @@
-"""The table of key figures, each on a scale that shows its target and what is alarming."""
+"""Table of key figures, each on a scale with its target and alert level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEIGHT = 22.0
 
 
 def key_figure_section(report: Report) -> Markup:
-    """The key figures that were measured."""
+    """Build the table of measured key figures."""
     rows = [_row(reading) for reading in readings(report) if reading.estimate is not None]
     if not rows:
         return Markup()
@@ -32,13 +32,13 @@ def _row(reading: Reading) -> list[str]:
 
 
 def gauge(reading: Reading) -> Markup:
-    """Good, fair and bad from left to right, and a needle; logarithmic, as far beyond the limits as is needed."""
+    """Draw a gauge from good to bad with a needle; logarithmic, extended beyond the limits as far as needed."""
     indicator = reading.indicator
     limits = (indicator.target, indicator.alert)
     seen = limits if reading.estimate is None or reading.estimate.median <= 0.0 else (*limits, reading.estimate.median)
     low, high = min(limits) / 10.0, max(limits) * 4.0
     low, high = max(min(*seen, low), low / 1e6), min(max(*seen, high), high * 1e6)
-    if indicator.unit.more_is_better:  # good stays on the left
+    if indicator.unit.more_is_better:  # good is always on the left
         scale = Scale(low, high, 100.0, 0.0, logarithmic=True)
     else:
         scale = Scale(low, high, 0.0, 100.0, logarithmic=True)

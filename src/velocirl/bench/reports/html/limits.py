@@ -1,4 +1,4 @@
-"""How near to what the machine can do at most contestants came."""
+"""Section of machine limits: the fraction of peak performance that each implementation reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLES = {"arithmetic": "Bound by arithmetic", "memory": "Bound by memory"}
 
 
 def limit_section(report: Report) -> Markup:
-    """Bars of shares for each of the two limits, and the roofline; nothing where no costs are known."""
+    """Build bars of fractions for both limits, and the roofline; empty if no costs are known."""
     shares = [
         (result, one, share)
         for result in report.results

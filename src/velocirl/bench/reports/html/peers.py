@@ -1,4 +1,4 @@
-"""Ours beside those of others, as ratios."""
+"""Section of ratios to peer libraries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from velocirl.monitor.scales import logarithmic
 
 
 def peer_section(report: Report) -> Markup:
-    """A bar for each pair, from 1 to the right where ours is better, to the left where it is not."""
+    """Build a bar for each pair, from 1 to the right if velocirl is better, otherwise to the left."""
     found = [rivalry for result in report.results for rivalry in rivalries(result)]
     if not found:
         return Markup()
     found.sort(key=lambda rivalry: -rivalry.ratio.median)
-    # One power of ten to each side at least, so that a small difference looks small.
+    # At least one power of ten on each side, so that a small difference looks small.
     scale = logarithmic([0.5, 2.0, *(value for one in found for value in (one.ratio.low, one.ratio.high))], 0.0, 100.0)
     rows = []
     for one in found:

@@ -1,4 +1,4 @@
-"""Where the time of training goes."""
+"""Section of time fractions of training phases."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from velocirl.monitor.markup import Markup, tag
 from velocirl.monitor.pages.shapes import chart
 from velocirl.monitor.pages.words import section, with_code
 
-SHADES = 7  # of each colour, in the style sheet
+SHADES = 7  # per color, in the style sheet
 COLOURS = {"rollout": "blue", "estimate": "amber", "update": "violet"}
 
 
 def phase_section(report: Report) -> Markup:
-    """A bar for each training benchmark that counted its phases."""
+    """Build a bar for each training benchmark that recorded its phases."""
     told = [(result, phases_of(result)) for result in report.results]
     cards = [_card(result.title, segments(phases)) for result, phases in told if phases]
     if not cards:
@@ -45,7 +45,7 @@ def _card(title: str, parts: list[Segment]) -> Markup:
 
 
 def _kinds(parts: list[Segment]) -> list[str]:
-    """A colour for each phase, a shade for each of its parts."""
+    """Return CSS classes: a color for each phase, a shade for each of its subphases."""
     seen: dict[str, int] = {}
     kinds = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""The roofline: operations per byte against operations per second, below the machine's two limits."""
+"""Roofline plot: operations per byte against operations per second, below the machine's two limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEIGHT, MOST = 380.0, 30
 
 
 def roofline_plot(report: Report) -> Markup:
-    """The plot and what its numbers stand for; nothing where of nobody both costs are known."""
+    """Build the plot and the key of its numbers; empty if no implementation has both costs known."""
     found = sorted(points(report), key=lambda point: -point.share.of_peak)[:MOST]
     if not found:
         return Markup()
@@ -77,7 +77,7 @@ def _grid(across: Scale, up: Scale) -> list[Markup]:
 
 
 def _roof(peak: Peak, across: Scale, up: Scale) -> list[Markup]:
-    """A slope as high as memory allows, then a level as high as arithmetic does."""
+    """Draw the limit of memory as a slope, then the limit of arithmetic as a horizontal line."""
     ridge = peak.operations_per_second / peak.bytes_per_second
     begin = max(across.low, up.low / peak.bytes_per_second)
     corner = min(max(ridge, begin), across.high)

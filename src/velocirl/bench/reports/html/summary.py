@@ -1,4 +1,4 @@
-"""The head of the page: what was measured where, and what came of it."""
+"""Page header: machine, warnings and overall results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from velocirl.monitor.markup import Markup, joined, tag
 
 
 def summary_head(report: Report, changes: Sequence[Change], *, compared: bool) -> Markup:
-    """The title, what to be careful with, the counts, and where they come from."""
+    """Build the title, warnings, counts, and the circumstances of the run."""
     machine = report.machine
     gpu = f", {machine.gpu}" if machine.gpu else ""
     where = f"{machine.processor}, {machine.cores} cores, {machine.memory_bytes / 2**30:.0f} GiB{gpu}"
@@ -58,7 +58,7 @@ def _targets(verdicts: list[str]) -> Markup:
 
 
 def _key_figures(states: list[str]) -> Markup:
-    found = [state for state in states if state != "not measured"]  # of which nothing is said
+    found = [state for state in states if state != "not measured"]  # unmeasured key figures are not counted
     kind = "bad" if "alert" in found else "fair" if "short" in found else "good"
     return _tile(f"{found.count('met')}/{len(found)}", "key figures within target", _and(*_counted(found)), kind)
 

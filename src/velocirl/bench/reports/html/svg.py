@@ -1,4 +1,4 @@
-"""Charts as inline SVG. Widths are shares of the place they get, so that text keeps its size on a narrow screen."""
+"""Charts as inline SVG. Widths are percentages of the container, so that text keeps its size on a narrow screen."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from velocirl.monitor.pages.shapes import box, chart, horizontal, vertical
 from velocirl.monitor.scales import Scale, linear
 
 BAR, LINES = 16.0, 190.0  # heights
-ROOM = 0.1  # of the level of a line chart, that it shows on both sides at least
+ROOM = 0.1  # minimum range of a line chart on both sides, as a fraction of the level
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on a line chart where something began."""
+    """Position on a line chart where a level began."""
 
-    at: int  # the index of the first point behind it
+    at: int  # index of the first point after it
     kind: str  # good or bad
     title: str
 
 
 def whisker(scale: Scale, found: Estimate, middle: float, half: float) -> Markup:
-    """The interval of an estimate: a line with two ends."""
+    """Draw an estimate's interval: a line with two ends."""
     low, high = scale(found.low), scale(found.high)
     ends = joined(*(vertical(x, middle - half, middle + half, "whisker") for x in (low, high)))
     return joined(horizontal(low, high, middle, "whisker"), ends)
 
 
 def bar(label: str, found: Estimate, scale: Scale, kind: str, target: float | None = None) -> Markup:
-    """A figure from zero (on a logarithmic scale from one) with its interval and, where there is one, its target."""
+    """Draw a value as a bar from zero (logarithmic scale: from one), with its interval and target, if any."""
     origin = scale(1.0 if scale.logarithmic else 0.0)
     back = box(scale.begin, scale.end, 3.0, BAR - 6.0, "track")
     front = box(origin, scale(found.median), 3.0, BAR - 6.0, f"bar {kind}")
@@ -43,7 +43,7 @@ def bar(label: str, found: Estimate, scale: Scale, kind: str, target: float | No
 
 
 def axis(scale: Scale, say: Callable[[float], str], about: int = 5) -> Markup:
-    """The figures below a column of bars."""
+    """Draw the axis labels below a column of bars."""
     parts = []
     for tick in scale.ticks(about):
         at = scale(tick)
@@ -53,14 +53,14 @@ def axis(scale: Scale, say: Callable[[float], str], about: int = 5) -> Markup:
 
 
 def strip(label: str, samples: Sequence[float], scale: Scale) -> Markup:
-    """What every sample differs by as a dot, and a line where that is nothing."""
+    """Draw each sample's deviation as a dot, and a line at zero deviation."""
     dots = [tag("circle", cx=percent(scale(one)), cy=BAR / 2, r=2.6, class_="sample") for one in samples]
     line = horizontal(scale.begin, scale.end, BAR / 2, "grid")
     return chart(label, BAR, line, *dots, vertical(scale(0.0), 1.0, BAR - 1.0, "median"), class_="chart strip")
 
 
 def stacked(label: str, parts: Sequence[tuple[str, float, str]]) -> Markup:
-    """Shares of a whole beside one another: a name, a share and a class of each."""
+    """Draw fractions of a whole side by side; each part is (name, fraction, CSS class)."""
     drawn, begin = [], 0.0
     for name, share, kind in parts:
         end = min(begin + 100.0 * share, 100.0)
@@ -78,11 +78,11 @@ def line_chart(
     marks: Sequence[Mark],
     say: Callable[[float], str],
 ) -> Markup:
-    """Estimates in order, each with a title, their intervals, and marks where something began."""
+    """Draw estimates in order with their intervals and titles, and marks where a new level began."""
     across = Scale(0.0, max(len(points) - 1.0, 1.0), 14.0, 97.0)
     bounds = [value for found, _ in points for value in (found.low, found.median, found.high)]
     level = sorted(found.median for found, _ in points)[len(points) // 2]
-    # Noise of a hundredth shall look like noise.
+    # Noise of 1% must look like noise.
     up = linear([*bounds, (1.0 - ROOM) * level, (1.0 + ROOM) * level], LINES - 12.0, 14.0)
     parts = [*_levels(up, say)]
     for mark in marks:
@@ -98,7 +98,7 @@ def line_chart(
 
 
 def _levels(up: Scale, say: Callable[[float], str]) -> list[Markup]:
-    """Horizontal lines at round figures, each with its figure on it."""
+    """Draw horizontal lines at round values, with labels."""
     parts = []
     for tick in up.ticks(4):
         y = up(tick)

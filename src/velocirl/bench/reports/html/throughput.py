@@ -1,4 +1,4 @@
-"""Every benchmark's contestants as bars, by category."""
+"""Section of all benchmarks by category, with implementations as bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velocirl.monitor.scales import linear
 
 
 def category_section(report: Report) -> Markup:
-    """A card for each benchmark that was measured, under its category."""
+    """Build a card for each measured benchmark, grouped by category."""
     measured = [result for result in report.results if any(one.samples for one in result.contestants)]
     if not measured:
         return Markup()
@@ -28,7 +28,7 @@ def category_section(report: Report) -> Markup:
 
 
 def card(report: Report, result: Result) -> Markup:
-    """The bars of one benchmark on one scale."""
+    """Draw the bars of one benchmark on a common scale."""
     found = [(one, one.estimate) for one in result.contestants if one.estimate is not None]
     largest = max((abs(estimate.median) for _, estimate in found), default=0.0)
     goals = {

@@ -1,4 +1,4 @@
-"""How figures went from run to run, and where their level changed."""
+"""Section of trends: values from run to run, and changes of their level."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, joined, pill, tag
 from velocirl.monitor.pages.words import section
 
-RUNS, FEWEST = 60, 2  # that a chart shows
+RUNS, FEWEST = 60, 2  # maximum and minimum number of runs in a chart
 
 
 def trend_section(report: Report, history: History | None) -> Markup:
-    """A chart for the first of ours in each benchmark of the report, and for others whose level changed."""
+    """Build a chart for the first own implementation of each benchmark, and for others whose level changed."""
     if history is None:
         return Markup()
-    found = sorted(_trends(report, history), key=lambda one: not one.changes)  # those that changed come first
+    found = sorted(_trends(report, history), key=lambda one: not one.changes)  # changed trends first
     cards = [_card(one) for one in found]
     if not cards:
         return Markup()
@@ -44,7 +44,7 @@ def _trends(report: Report, history: History) -> Iterator[Trend]:
 
 def _card(found: Trend) -> Markup:
     points = [(one.estimate, _title(found, place)) for place, one in enumerate(found.points)]
-    # A level that began before the first run that is shown has no place on the chart.
+    # A level that began before the first displayed run has no position on the chart.
     marks = [Mark(one.place, _kind(one), _says(one)) for one in found.changes if one.place > 0]
     drawing = line_chart(f"trend of {found.benchmark}", points, marks, lambda value: plain(found.unit, value))
     latest = found.points[-1]

@@ -1,4 +1,4 @@
-"""How figures and classes are put on the page."""
+"""Formatting of values and CSS classes for the page."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ BOUNDS = {"arithmetic": "of peak arithmetic", "memory": "of peak bandwidth"}
 
 
 def figure_row(name: str, value: str, note: str, drawing: str) -> Markup:
-    """A name and a figure above a drawing as wide as both."""
+    """Build a row: name and value above a drawing of the same width."""
     words = joined(tag("span", name, class_="name"), tag("span", tag("b", value), *_note(note), class_="value"))
     return tag("div", tag("div", words, class_="words"), drawing, class_="figure-row")
 
 
 def share_note(report: Report, result: Result, one: Measured) -> str:
-    """How much of the machine's limit was reached, where that is known."""
+    """Format the fraction of the machine's limit that was reached; empty if unknown."""
     share = share_in(result, one, report.peaks)
     return "" if share is None else f"{share.of_peak:.0%} {BOUNDS[share.bound]}"
 
 
 def plain(unit: Unit, value: float) -> str:
-    """A figure for an axis: as short as its unit allows, 35.6M rather than 35.6M steps/s."""
+    """Format a value for an axis, without the unit if it is a rate: 35.6M rather than 35.6M steps/s."""
     said = unit.say(value)
     return said.removesuffix(f" {unit.name}") if unit.name.endswith("/s") else said
 

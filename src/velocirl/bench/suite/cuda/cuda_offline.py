@@ -1,4 +1,4 @@
-"""Learning from recorded data on a GPU: TD3+BC and IQL, beside the CPU there and eager torch."""
+"""Offline training on a GPU: TD3+BC and IQL, compared with the CPU of the same machine and eager torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_RATIO = 5.0
 
 
 def velocirl_updates(algorithm: str, device: str) -> Longer:
-    """Whole calls of `learn` with a callback that does nothing."""
+    """Time calls of `learn` with a callback that does nothing."""
     agent = agent_of(algorithm, device=device)
     updates = OWN_UPDATES if device == "cuda" else PEER_UPDATES
 
@@ -29,19 +29,19 @@ def velocirl_updates(algorithm: str, device: str) -> Longer:
         if device == "cuda":
             require_cuda().synchronize()
 
-    call()  # compiles and captures; what fails, fails here
+    call()  # compiles and captures; failures occur here
     cost = Cost(operations=operations(algorithm), device="cuda") if device == "cuda" else None
     return Longer(Timed(call, amount=updates, cost=cost))
 
 
 def eager_updates(algorithm: str) -> Longer:
-    """The same by eager torch on the same device."""
+    """Time the same updates in eager torch on the same device."""
     function, sizes = f"{algorithm.replace('-', '_')}_on_gpu", (PEER_UPDATES, BATCH, WIDTH, OBSERVED, ACTED)
     return Longer(Peer("torch_offline", function, *sizes, needs="torch", amount=PEER_UPDATES))
 
 
 def comparison(algorithm: str) -> Comparison:
-    """Who is measured."""
+    """Return the comparison for one algorithm."""
     return Comparison(
         unit=UPDATES,
         contestants={

@@ -1,4 +1,4 @@
-"""Learning from a memory on a GPU while the next steps are taken there, on two streams, and one after the other."""
+"""Off-policy training on a GPU with steps and updates overlapped on two streams, compared with sequential execution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from velocirl.bench.suite.cuda.cuda_ppo import attempted, require_cuda
 from velocirl.bench.units import NUMBER, STEPS, UPDATES, Unit
 
 ENVIRONMENT = "Platformer-v0"
-COPIES, BATCH, ROUNDS = 512, 512, 256  # and steps of each copy in a call
+COPIES, BATCH, ROUNDS = 512, 512, 256  # rounds: steps of each environment per call
 SETTINGS: dict[str, Any] = {
     "num_envs": COPIES, "batch_size": BATCH, "train_every": COPIES, "gradient_steps": 1, "network": "nature",
     "activation": "relu", "buffer_size": 131_072, "learning_starts": 8 * COPIES, "learning_rate": 1e-4,
@@ -27,38 +27,38 @@ MANNERS = {TOGETHER: {"overlap": True}, IN_TURN: {"overlap": False}}
 
 
 def make_agent(manner: str, **given: Any) -> velocirl.DQN:
-    """An agent that learns in this manner, past its random actions and captured."""
+    """Create an agent that is past its random actions and captured."""
     agent = velocirl.DQN(ENVIRONMENT, **{**SETTINGS, **MANNERS[manner], **given})
     learn(agent)
     return agent
 
 
 def learn(agent: velocirl.DQN) -> None:
-    """Steps and the updates that come to them, until the device has done them."""
+    """Train for `ROUNDS` steps per environment, and wait for the device."""
     agent.learn(ROUNDS * agent.config.num_envs, callbacks=lambda _: None)
     require_cuda().synchronize()
 
 
 def training(manner: str, amount: int, **given: Any) -> Longer:
-    """Whole calls of `learn`; `amount` is what a step of all copies counts for."""
+    """Time calls of `learn`; `amount` is the work counted for one step of all environments."""
     agent = make_agent(manner, **given)
     return Longer(Timed(lambda: learn(agent), amount=ROUNDS * amount))
 
 
 def busy(manner: str, **given: Any) -> Counted:
-    """The share of the wall time in which an update is on the device."""
+    """Measure the fraction of wall time in which an update is on the device."""
     agent = make_agent(manner, **given)
 
     def share() -> float:
         began = perf_counter()
-        learn(agent)  # which counts the seconds of its phases from nothing
+        learn(agent)  # resets the phase times
         return agent.phases["update"] / (perf_counter() - began)
 
     return Counted(share)
 
 
 def comparison(unit: Unit, amount: int, at_least: float) -> Comparison:
-    """Both manners, in one unit."""
+    """Compare overlapped with sequential execution in one unit."""
     return Comparison(
         unit=unit,
         contestants={manner: attempted(partial(training, manner, amount)) for manner in MANNERS},

@@ -1,4 +1,4 @@
-"""Training of PPO on a GPU, beside JAX and eager torch on the same one, and the time until CartPole is solved."""
+"""PPO training on a GPU, compared with JAX and eager torch on the same device, and the time to solve CartPole."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from velocirl.bench.suite.training.ppo import LAYERS, Work, settings
 from velocirl.bench.units import SECONDS, STEPS
 from velocirl.engine.errors import debugging
 
-ITERATIONS = 8  # in a call of `learn`
+ITERATIONS = 8  # per call of `learn`
 SMALL = Work(4096, 32, epochs=1, minibatch_size=4096 * 32 // 8)
 MEDIUM = Work(16384, 64, epochs=1, minibatch_size=16384 * 64 // 4)
 LARGE = Work(65536, 32, epochs=1, minibatch_size=65536 * 32 // 4)
 OURS, JAX, EAGER = "velocirl", "JAX, one jitted program", "torch, eager"
 
 SOLVED, SEEDS, MOST_STEPS = 475.0, 5, 10_000_000
-# A pole falls soon or not at all: with a shorter view than usual, half as many iterations solve it.
+# A pole falls soon or not at all: a shorter horizon than usual halves the iterations to a solution.
 SOLVING = {"learning_rate": 5e-3, "gamma": 0.98, "gae_lambda": 0.9}
 FAST = Work(1024, 32, epochs=4, minibatch_size=4096)
 
 
 def require_cuda() -> Any:
-    """Numba's interface to the device; stops where there is none, or where velocirl lacks what it needs there."""
+    """Return Numba's CUDA interface; raises if the device or a required package is missing."""
     for module, name in (("torch", "torch"), ("numba_cuda", "numba-cuda")):
         if importlib.util.find_spec(module) is None:
             raise UnavailableError(f"{name} is not installed")
@@ -46,7 +46,7 @@ def require_cuda() -> Any:
 
 
 def attempted(make: Callable[[], Sampler]) -> Callable[[], Sampler]:
-    """A contestant that only drops out, with its reason, where it cannot be made or fails in its first call."""
+    """Wrap a sampler factory: if creation or the first call fails, it raises `UnavailableError` with the reason."""
 
     def contestant() -> Sampler:
         require_cuda()
@@ -63,7 +63,7 @@ def attempted(make: Callable[[], Sampler]) -> Callable[[], Sampler]:
 
 
 def velocirl_training(environment: str, work: Work, **given: Any) -> Longer:
-    """Iterations of velocirl's PPO on the device: whole calls of `learn` with a callback that does nothing."""
+    """Time velocirl's PPO on the device: calls of `learn` with a callback that does nothing."""
     cuda = require_cuda()
     agent = velocirl.PPO(environment, **settings(work, device="cuda", **given))
 
@@ -71,9 +71,9 @@ def velocirl_training(environment: str, work: Work, **given: Any) -> Longer:
         agent.learn(ITERATIONS * work.steps, callbacks=lambda _: None)
         cuda.synchronize()
 
-    call()  # compiles and captures; what fails, fails here
+    call()  # compiles and captures; failures occur here
     cost = None
-    # Products of convolutions are not counted, and the peak is of TF32, which a precision may leave behind.
+    # Convolutions are not counted, and the peak is for TF32, which other precisions may exceed.
     if not {"network", "precision"} & set(given):
         layers = (LAYERS[0], *given.get("hidden", LAYERS[1:-1]), LAYERS[-1])
         cost = Cost(operations=work.operations_of(layers) / work.steps, device="cuda")
@@ -81,12 +81,12 @@ def velocirl_training(environment: str, work: Work, **given: Any) -> Longer:
 
 
 def peer_training(program: str, work: Work, needs: str) -> Longer:
-    """Iterations of a peer on the same device."""
+    """Time PPO iterations of a peer on the same device."""
     return Longer(Peer(program, "training_on_gpu", *astuple(work), needs=needs, amount=work.steps))
 
 
 def comparison(work: Work, at_least: float) -> Comparison:
-    """Who is measured at this work, and the steps per second that velocirl has to reach."""
+    """Return the comparison for this work; `at_least` is velocirl's required steps per second."""
     return Comparison(
         unit=STEPS,
         contestants={
@@ -146,7 +146,7 @@ def cuda_time_to_solve() -> Comparison:
 
 
 def seconds_to_solve(seed: int, device: str = "cuda") -> float:
-    """How long an agent with this seed is trained until it solves CartPole."""
+    """Return the seconds of training until an agent with this seed solves CartPole."""
     agent = velocirl.PPO("CartPole-v1", **settings(FAST, **SOLVING, device=device, seed=seed))
     agent.prepare()
     start = time.perf_counter()
@@ -158,7 +158,7 @@ def seconds_to_solve(seed: int, device: str = "cuda") -> float:
 
 
 def median_of_seeds(seeds: int, seconds: Callable[[int], float]) -> Callable[[], float]:
-    """A call that gives the median of all seeds' times, after taking one of them again."""
+    """Return a call that measures one of the seeds again and returns the median of all seeds."""
     seconds(0)  # warms the process
     latest = {seed: seconds(seed) for seed in range(seeds)}
     turns = cycle(range(seeds))

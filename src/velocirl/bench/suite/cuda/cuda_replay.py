@@ -1,4 +1,4 @@
-"""Learning from a memory on a GPU: DQN and SAC, beside the CPU there, eager torch and Stable-Baselines3."""
+"""Off-policy training on a GPU: DQN and SAC, compared with the CPU, eager torch and Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from velocirl.bench.units import STEPS, UPDATES, Unit
 
 OURS, NATIVE, EAGER = "velocirl", "velocirl, on the CPU", "torch, eager"
 BASELINES = "Stable-Baselines3, its networks on the GPU"
-GROUPS = 32  # steps of each copy in a call on a GPU
+GROUPS = 32  # steps of each environment per call on a GPU
 MEMORY = 1_048_576
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done: so many copies step, and after each of their steps so many batches are learnt from."""
+    """Amount of work: after each step of all environments, `gradient_steps` batches are trained on."""
 
     num_envs: int
     batch_size: int
@@ -39,7 +39,7 @@ SAC = {"n_step": 1, "target_every": 1, "tau": 0.005, "learning_rate": 3e-4}
 
 
 def settings(work: Work, device: str, **given: Any) -> dict[str, Any]:
-    """The settings of an agent that does this work."""
+    """Return an agent's settings for this work."""
     return {
         "num_envs": work.num_envs, "batch_size": work.batch_size, "gradient_steps": work.gradient_steps,
         "train_every": work.num_envs, "hidden": (work.width,) * 2, "learning_starts": work.num_envs,
@@ -49,14 +49,14 @@ def settings(work: Work, device: str, **given: Any) -> dict[str, Any]:
 
 
 def operations(algorithm: str, work: Work) -> float:
-    """Operations in matrix products of the updates after a step of all copies, and nothing else."""
+    """Return the matrix-product operations of the updates per step of all environments, and no others."""
     if algorithm == "dqn":
         return work.gradient_steps * dqn.operations((4, work.width, work.width, 2), work.batch_size)
     return work.gradient_steps * sac.operations(work.batch_size, work.width)
 
 
 def velocirl_training(algorithm: str, work: Work, device: str, amount: int, **given: Any) -> Longer:
-    """Whole calls of `learn` with a callback that does nothing; `amount` is what a step of all copies counts for."""
+    """Time calls of `learn` with a callback that does nothing; `amount` is the work per step of all environments."""
     kind, environment = {"dqn": (velocirl.DQN, "CartPole-v1"), "sac": (velocirl.SAC, "Pendulum-v1")}[algorithm]
     agent = kind(environment, **settings(work, device, **given))
     groups = GROUPS if device == "cuda" else 1
@@ -66,7 +66,7 @@ def velocirl_training(algorithm: str, work: Work, device: str, amount: int, **gi
         if device == "cuda":
             require_cuda().synchronize()
 
-    call()  # compiles and captures; what fails, fails here
+    call()  # compiles and captures; failures occur here
     if device != "cuda":
         return Longer(Timed(call, amount=groups * amount))
     cost = Cost(operations=operations(algorithm, work) / amount, device="cuda")
@@ -74,13 +74,13 @@ def velocirl_training(algorithm: str, work: Work, device: str, amount: int, **gi
 
 
 def peer_training(library: str, algorithm: str, work: Work, amount: int) -> Longer:
-    """A step of all copies and its updates by somebody else on the same device."""
+    """Time a step of all environments and its updates in a peer library on the same device."""
     needs = {"torch": "torch", "sb3": "stable_baselines3"}[library]
     return Longer(Peer(f"{library}_{algorithm}", "training_on_gpu", *astuple(work), needs=needs, amount=amount))
 
 
 def comparison(algorithm: str, work: Work, unit: Unit, **given: Any) -> Comparison:
-    """Who is measured at this work."""
+    """Return the comparison for this work."""
     amount = work.num_envs if unit is STEPS else work.gradient_steps
     return Comparison(
         unit=unit,

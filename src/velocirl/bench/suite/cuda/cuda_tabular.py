@@ -1,4 +1,4 @@
-"""Q-learning with a table on a GPU, beside a core of the same machine."""
+"""Tabular Q-learning on a GPU, compared with one core of the same machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEWEST_STEPS = 1e9
 
 
 def fleet_training(copies: int) -> Longer:
-    """Whole calls of `learn` of a fleet on the GPU."""
+    """Time calls of `learn` with a fleet on the GPU."""
     require_cuda()
     agent = velocirl.QLearning(GAME, **{**SETTINGS, "num_envs": copies}, runtime="cuda")
     steps = min(STEPS_PER_CALL, 16_384 * copies)

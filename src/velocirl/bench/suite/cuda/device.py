@@ -1,4 +1,4 @@
-"""A fleet on a GPU: the fused loop, and one launch for each step."""
+"""Fleet on a GPU: the fused loop, and one launch per step."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def _loop(run: Callable[[Any], None], steps: int, name: str = "CartPole-v1", cop
         run(fleet)
         cuda.synchronize()
 
-    # In the fused loop a copy's numbers stay in registers; a step that is a launch reads and writes them.
+    # The fused loop keeps an environment's state in registers; one launch per step reads and writes it.
     cost = Cost(bytes=fleet_bytes(fleet.copies), device="cuda") if run is _launches else None
     return Timed(call, amount=copies * steps, closing=fleet.close, cost=cost)

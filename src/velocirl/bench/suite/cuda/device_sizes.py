@@ -1,4 +1,4 @@
-"""The CPU beside a GPU by the size of the work, and copies from one to the other."""
+"""CPU compared with GPU by problem size, and memory transfers between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRANSFERS = {"64 kB": 2**16, "1 MB": 2**20, "16 MB": 2**24, "256 MB": 2**28}
 
 
 def device_network(rows: int) -> Timed:
-    """Rows forward and backward through a network of torch on the GPU, products in TF32."""
+    """Time forward and backward passes of a torch network on the GPU, with TF32 products."""
     require_cuda()
     import torch  # pyright: ignore[reportMissingImports] - where there is a device
 
@@ -36,13 +36,13 @@ def device_network(rows: int) -> Timed:
 
     torch.backends.cuda.matmul.allow_tf32 = True
     call = forward_and_backward(rows, sizes_of(WIDTH), "cuda")
-    call()  # what fails, fails here
+    call()  # failures occur here
     operations = forward_operations(sizes_of(WIDTH)) + backward_operations(sizes_of(WIDTH))
     return Timed(call, amount=rows, cost=Cost(operations=operations, device="cuda"))
 
 
 def transfer(to_device: bool, size: int, pinned: bool) -> Timed:
-    """A copy of so many bytes between main memory and the GPU."""
+    """Time a copy of `size` bytes between main memory and the GPU."""
     require_cuda()
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -61,7 +61,7 @@ def transfer(to_device: bool, size: int, pinned: bool) -> Timed:
 
 
 def beside(sizes: dict[str, int], cpu: Callable[[int], Sampler], cuda: Callable[[int], Sampler]) -> dict[str, Any]:
-    """Contestants and claims: the GPU beside the CPU at every size; where there is no GPU, nobody is measured."""
+    """Return implementations and claims: GPU against CPU at every size. Without a GPU, neither is measured."""
     contestants, claims = {}, []
     for name, size in sizes.items():
         on_cpu, on_gpu = f"CPU, {name}", f"GPU, {name}"
@@ -71,7 +71,7 @@ def beside(sizes: dict[str, int], cpu: Callable[[int], Sampler], cuda: Callable[
 
 
 def work_of(copies: int) -> Work:
-    """An iteration of PPO with so many copies: one epoch of four minibatches."""
+    """Return a PPO iteration with this many environments: one epoch of four minibatches."""
     return Work(copies, HORIZON, epochs=1, minibatch_size=copies * HORIZON // 4)
 
 

@@ -1,4 +1,4 @@
-"""Atari's Pong, preprocessed as papers do, by velocirl and by ALE itself."""
+"""Atari's Pong with the preprocessing of the literature, by velocirl and by ALE itself."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _in_an_agent() -> Any:
 
 def _ale() -> Any:
     _require_ale()
-    # The same game: without FIRE after a reset, which Pong does not need, and with the sticky actions of version 5.
+    # Matches velocirl's game: no FIRE after a reset (Pong does not need it), and the sticky actions of version 5.
     options = {"use_fire_reset": False, "repeat_action_probability": 0.25, "autoreset_mode": AutoresetMode.SAME_STEP}
     return gymnasium.make_vec(GAME, COPIES, vectorization_mode="vector_entry_point", **options)
 

@@ -1,4 +1,4 @@
-"""What constraints add to a step."""
+"""Overhead of constraints per step."""
 
 from __future__ import annotations
 

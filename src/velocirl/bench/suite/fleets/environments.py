@@ -1,4 +1,4 @@
-"""Every built-in environment as a fleet."""
+"""Step speed of every built-in environment as a fleet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from velocirl.bench.samplers import vector_steps
 from velocirl.bench.units import STEPS
 from velocirl.engine import registry
 
-COPIES, WITH_PICTURES = 4096, 64  # fewer of those whose observations are pictures, row by row
+COPIES, WITH_PICTURES = 4096, 64  # fewer environments for image observations, drawn row by row
 
 
 @benchmark(category="environment")
@@ -34,5 +34,5 @@ def built_in_environments() -> Comparison:
 
 
 def copies_of(name: str) -> int:
-    """How many copies of an environment step."""
+    """Return the number of environments of a fleet."""
     return COPIES if registry.find(name).observe_row is None else WITH_PICTURES

@@ -1,4 +1,4 @@
-"""Steps with random actions in one compiled loop: what an environment costs without any Python between its steps."""
+"""Random steps in one compiled loop: an environment's cost without any Python between steps."""
 
 from __future__ import annotations
 

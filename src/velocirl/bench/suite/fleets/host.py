@@ -1,4 +1,4 @@
-"""Gymnasium's own environments, run by velocirl and by Gymnasium."""
+"""Gymnasium's own environments, vectorized by velocirl and by Gymnasium."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def host_cartpole() -> Comparison:
     within the same step, on both sides. AsyncVectorEnv starts a process per copy.
     """
     methods = multiprocessing.get_all_start_methods()
-    # Not a plain fork, which copies the locks of other contestants' threads in whatever state they are.
+    # No plain fork: it copies locks of other implementations' threads in an arbitrary state.
     start = {"context": "forkserver" if "forkserver" in methods else "spawn"}
     alike = {"autoreset_mode": AutoresetMode.SAME_STEP}
     return Comparison(

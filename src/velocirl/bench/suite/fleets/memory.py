@@ -1,4 +1,4 @@
-"""The memory that a copy of an environment takes."""
+"""Memory per environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from velocirl.engine.fleets.lifecycle import bytes_of
 from velocirl.vector.native import FleetVectorEnv
 
 MOST_BYTES = 256.0
-# A small fleet comes first, so that compiled code and imports are there before the growth is taken.
+# A small fleet comes first, so that compiled code and imports are loaded before growth is measured.
 RESIDENT_GROWTH = """
 import numpy, velocirl
 

@@ -1,4 +1,4 @@
-"""Games of MinAtar beside the package that defines them."""
+"""MinAtar games, compared with the original package."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def minatar() -> Comparison:
 
 
 def title(game: str) -> str:
-    """The name of a game in ids: SpaceInvaders."""
+    """Return a game's name as in ids: SpaceInvaders."""
     return game.title().replace("_", "")
 
 
 def package_steps(game: str) -> Timed:
-    """Steps of one copy of the package, with screens and new episodes."""
+    """Time steps of one environment of the package, with screens and resets."""
     if importlib.util.find_spec("minatar") is None:
         raise UnavailableError("minatar is not installed")
     env = importlib.import_module("minatar").Environment(game)

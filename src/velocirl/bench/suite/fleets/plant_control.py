@@ -1,4 +1,4 @@
-"""What it takes to look ahead in a plant: a decision of model predictive control, and a step with a shield."""
+"""Cost of lookahead in a plant: a decision of model predictive control, and a step with a shield."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REAL_TIME = 10e-3  # seconds
 
 
 def mpc_decision() -> Timed:
-    """One decision from the present state, with the plan of the last."""
+    """Time one decision from the current state, warm-started with the previous plan."""
     envs = velocirl.make_vec(PLANT, 1, seed=0)
     observations, _ = envs.reset()
     controller = MPPI(samples=SAMPLES, horizon=HORIZON).bind(envs)
@@ -28,7 +28,7 @@ def mpc_decision() -> Timed:
 
 
 def step(*, shielded: bool) -> Timed:
-    """A step of all copies with random actions, which a shield looks at first, or nobody."""
+    """Time a step of all environments with random actions, with or without a shield."""
     envs = velocirl.make_vec(PLANT, COPIES, seed=0)
     if shielded:
         envs = ShieldedVectorEnv(envs, horizon=FORESIGHT, margin=MARGIN)

@@ -1,4 +1,4 @@
-"""What a plant costs that is steered step by step: its own step, a fleet's, and a decision of its policy."""
+"""Cost of controlling a plant step by step: a single step, a fleet's step, and a policy's decision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from velocirl.bench.units import SECONDS, STEPS
 PLANT = "ChemicalReactor-v0"
 COPIES = 4096
 MOST_SECONDS = 10e-6  # of a decision
-FEWEST_STEPS, FEWEST_NOISY_STEPS = 5e6, 2e6  # a second, on one core
+FEWEST_STEPS, FEWEST_NOISY_STEPS = 5e6, 2e6  # per second, on one core
 
 
 @benchmark(category="environment")
@@ -49,7 +49,7 @@ def plant_fleet() -> Comparison:
 
 
 def decision() -> Timed:
-    """The best action for one observation of the plant, by a policy as its preset makes it."""
+    """Time the deterministic action for one observation of the plant, with the preset's policy."""
     agent = velocirl.PPO(PLANT, seed=0)
     observation, _ = velocirl.make(PLANT).reset(seed=0)
     row = np.asarray(observation)

@@ -1,4 +1,4 @@
-"""More threads and workers beside one: training, stepping fleets, and environments of Gymnasium."""
+"""Scaling with threads and workers: training, fleets, and Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WORKED_COPIES = 16
 
 
 def fleet_steps(threads: int) -> Sampler:
-    """A fleet that is stepped by so many threads."""
+    """Time a fleet stepped by `threads` threads."""
     require_cores(threads)
     return vector_steps(lambda: velocirl.make_vec("CartPole-v1", COPIES, threads=threads, copy=False))()
 
 
 def worker_steps(workers: int) -> Sampler:
-    """Environments in Python, stepped by so many processes."""
+    """Time Python environments stepped by `workers` processes."""
     require_cores(workers)
     return vector_steps(lambda: velocirl.make_vec(f"gym:{SLOW}", WORKED_COPIES, workers=workers))()
 

@@ -1,4 +1,4 @@
-"""One environment at a time, and the memory of a copy of each."""
+"""Single environments: time per step, and memory of each built-in one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPIES = 64
 
 
 def stepping(env: gymnasium.Env[Any, Any]) -> Timed:
-    """Steps of one environment, which begins anew when an episode ends."""
+    """Time steps of one environment, with resets at the ends of episodes."""
     env.reset(seed=0)
     env.action_space.seed(0)
     following = cycle([env.action_space.sample() for _ in range(ACTIONS)]).__next__
@@ -36,7 +36,7 @@ def stepping(env: gymnasium.Env[Any, Any]) -> Timed:
 
 
 def array_bytes(environment: str) -> float:
-    """Bytes of all arrays of a fleet, for each copy."""
+    """Return the bytes of all fleet arrays per environment."""
     copies = allocate(registry.find(environment), COPIES, {})
     return bytes_of(copies) / COPIES
 

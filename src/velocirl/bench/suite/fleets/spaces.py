@@ -1,4 +1,4 @@
-"""Structured observations as rows, and back."""
+"""Conversion of structured observations to rows, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from velocirl.bench.units import ROWS
 from velocirl.vector.structured import RowLayout
 
 ROWS_PER_BATCH = 4096
-PEER_ROWS = 512  # of them: one value at a time, its rate does not depend on how many
+PEER_ROWS = 512  # the peer converts one value at a time: its rate does not depend on the batch size
 SPACE = spaces.Dict(
     {
         "joints": spaces.Box(-1.0, 1.0, (12,), np.float32),

@@ -1,4 +1,4 @@
-"""CartPole fleets through `VectorEnv.step`, beside the vectorised CartPoles of others."""
+"""CartPole fleets through `VectorEnv.step`, compared with vectorized CartPoles of peer libraries."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ENVIRONMENT = "CartPole-v1"
 
 
 def gymnasium_fleet(num_envs: int) -> VectorEnv:
-    """Gymnasium's own CartPole on arrays: the fastest it has."""
+    """Create Gymnasium's array-based CartPole, its fastest."""
     return gymnasium.make_vec(ENVIRONMENT, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 
 def two_threads(num_envs: int) -> VectorEnv:
-    """A fleet on two cores."""
+    """Create a fleet with two threads."""
     require_cores(2)
     return velocirl.make_vec(ENVIRONMENT, num_envs, threads=2)
 
 
 def envpool_steps(num_envs: int) -> Timed:
-    """Steps of EnvPool's CartPole, whose interface is almost Gymnasium's."""
+    """Time steps of EnvPool's CartPole; its interface is almost Gymnasium's."""
     import envpool  # pyright: ignore[reportMissingImports] - a peer, where installed
 
-    with warnings.catch_warnings(action="ignore"):  # its spaces are not what Gymnasium likes
+    with warnings.catch_warnings(action="ignore"):  # Gymnasium warns about its spaces
         env = envpool.make_gymnasium(ENVIRONMENT, num_envs=num_envs)
         env.reset()
     actions = np.random.default_rng(0).integers(0, env.action_space.n, (ACTION_ARRAYS, num_envs), np.int32)

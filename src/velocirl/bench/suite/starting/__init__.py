@@ -1,1 +1,1 @@
-"""Benchmarks of what people wait for: imports, compiling, the first iteration."""
+"""Benchmarks of start-up times: imports, compilation, the first iteration."""

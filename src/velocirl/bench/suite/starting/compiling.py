@@ -1,4 +1,4 @@
-"""The beginning of training by each algorithm: compiled from nothing, and with compiled functions from the cache."""
+"""Start of training by algorithm: with an empty compile cache, and with a warm one."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ SETTINGS: dict[str, dict[str, str | int]] = {
 
 
 def cold(script: str) -> float:
-    """Seconds of the first steps and updates with an empty cache."""
+    """Return the seconds of the first steps and updates with an empty cache."""
     with tempfile.TemporaryDirectory(prefix="velocirl-bench-") as home:
         return float(run_python(script, Path(home)))
 
 
 def cached(script: str) -> Counted:
-    """The same, with what a process before has compiled."""
+    """Measure the seconds of the first steps and updates with a cache filled by an earlier process."""
     run_python(script)
     return Counted(lambda: float(run_python(script)))
 
 
 def comparison(name: str) -> Comparison:
-    """Cold beside cached."""
+    """Compare a cold with a warm cache."""
     script = START.format(**SETTINGS[name])
     contestants = {"cold cache": lambda: Counted(partial(cold, script)), "warm cache": lambda: cached(script)}
     return Comparison(SECONDS, contestants, (ratio("warm cache", "cold cache"),))

@@ -1,4 +1,4 @@
-"""What people wait for while they work: an environment of their own edited, or a setting changed, and trained again."""
+"""Waiting time in development: training again after editing a custom environment or changing a setting."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _changing_a_setting(algorithm: str, settings: str, *, used_before: bool) -> 
 
 
 def _with_a_copy(home: Path, algorithm: str, settings: str) -> float:
-    """Seconds of a training that leaves the compiled functions in `home` as they are."""
+    """Return the seconds of a training that leaves the compile cache in `home` unchanged."""
     copy = _new_home()
     try:
         shutil.copytree(home, copy, dirs_exist_ok=True)
@@ -107,7 +107,7 @@ def _with_a_copy(home: Path, algorithm: str, settings: str) -> float:
 
 
 def _train(home: Path, algorithm: str, number: int = 0, settings: str = "") -> float:
-    """Seconds of a process that trains for one iteration; the constant depends on a number."""
+    """Return the seconds of a process that trains for one iteration; `number` determines the constant."""
     heat, action = ALGORITHMS[algorithm]
     words = {"heat": heat, "action": action, "algorithm": algorithm, "settings": settings}
     script = home / "thermostat.py"

@@ -1,4 +1,4 @@
-"""The time from nothing to a first step, in fresh processes."""
+"""Time from process start to a first step."""
 
 from __future__ import annotations
 

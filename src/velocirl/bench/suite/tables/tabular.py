@@ -1,4 +1,4 @@
-"""Q-learning of TicTacToe on one core: beside plain Python and NumPy, and the memory that it takes."""
+"""Q-learning of TicTacToe on one core: compared with plain Python and NumPy, and its memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "exploration_schedule": "constant",
     "seed": 0,
 }
-# A first agent brings compiled code; what a second one adds is a table, copies and their bookkeeping.
+# The first agent loads compiled code; the second only adds a table, environments and their bookkeeping.
 MEMORY = """
 import velocirl
 empty = resident()
@@ -45,39 +45,39 @@ print((resident() - before) / 1e6)
 
 
 def velocirl_training(steps: int = STEPS_PER_CALL, **settings: Any) -> Timed:
-    """Steps of an agent that trains on."""
+    """Time training steps of an existing agent."""
     agent = velocirl.QLearning(GAME, **{**SETTINGS, **settings})
     return Timed(lambda: agent.learn(steps), amount=steps, facts=lambda: phase_facts(agent))
 
 
 def velocirl_whole_training(**settings: Any) -> Timed:
-    """A million steps of new agents, their making included."""
+    """Time a million steps of new agents, including their creation."""
     return Timed(lambda: velocirl.QLearning(GAME, **{**SETTINGS, **settings}).learn(1_000_000))
 
 
 def list_training() -> Peer:
-    """Plain Python."""
+    """Time plain Python."""
     return Peer("list_q_learning", "training", PEER_STEPS, needs="random", amount=PEER_STEPS)
 
 
 def numpy_training() -> Peer:
-    """NumPy, one game after another."""
+    """Time NumPy with one game after another."""
     return Peer("numpy_q_learning", "training", PEER_STEPS, needs="numpy", amount=PEER_STEPS)
 
 
 def numpy_fleet_training() -> Peer:
-    """NumPy, all games at once."""
+    """Time NumPy with all games at once."""
     steps = FLEET_PEER_STEPS // COPIES * COPIES
     return Peer("numpy_q_learning", "fleet_training", COPIES, steps, needs="numpy", amount=steps)
 
 
 def velocirl_memory(figure: str = "resident() - before", **settings: Any) -> Counted:
-    """What a million steps add to a process whose code is loaded."""
+    """Measure the memory that a million steps add to a process with loaded code."""
     return told_once(MEMORY.format(game=GAME, settings={**SETTINGS, **settings}, steps=1_000_000, figure=figure))
 
 
 def peer_memory(program: str) -> Counted:
-    """What a table and 20,000 steps of a peer add to its process."""
+    """Measure the memory that a peer's table and 20,000 steps add to its process."""
     return told_once(PEER_MEMORY.format(program=program, steps=20_000))
 
 

@@ -1,4 +1,4 @@
-"""Tables that are learnt by threads, processes and MPI ranks, beside one core."""
+"""Tabular learning by threads, processes and MPI ranks, compared with one core."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from velocirl.bench.samplers import require_cores
 from velocirl.bench.scaling import scaling
 from velocirl.bench.suite.tables.tabular import GAME, SETTINGS, velocirl_training
 
-STEPS_PER_CALL = 20_000_000  # in which threads and ranks meet many times
+STEPS_PER_CALL = 20_000_000  # contains many synchronizations of threads and ranks
 LEAST_BY_THREADS, LEAST_BY_PROCESSES, LEAST_BY_RANKS = 1.5, 1.6, 1.6
 SLOW, SLOW_SECONDS, SLOW_STEPS = "VelocirlSlowWalk-v0", 20e-6, 4000
 MARK = "steps per second of all ranks: "
@@ -42,8 +42,8 @@ from mpi4py import MPI
 if MPI.COMM_WORLD.rank == 0:
     print({mark!r} + json.dumps(rates))
 """
-# Open MPI starts ranks for root, in a container say, where it is asked twice; and counts hardware threads as cores, as
-# this process does, only where more ranks than slots are allowed.
+# Open MPI starts ranks as root, for example in a container, only if both variables allow it. It counts hardware threads
+# as cores, as this process does, only if oversubscription is allowed.
 JOB = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -52,18 +52,18 @@ JOB = {
 
 
 class SlowWalk(gymnasium.Env):
-    """A walk along 64 cells whose step keeps Python busy for 20 us."""
+    """Walk along 64 cells; each step keeps Python busy for 20 us."""
 
     observation_space, action_space = Discrete(64), Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin in the middle."""
+        """Start in the middle."""
         super().reset(seed=seed, options=options)
         self.at = 32
         return self.at, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Go left or right, slowly."""
+        """Move left or right, slowly."""
         over = time.perf_counter() + SLOW_SECONDS
         while time.perf_counter() < over:
             pass
@@ -76,13 +76,13 @@ if SLOW not in gymnasium.registry:
 
 
 def threads_training(threads: int) -> Timed:
-    """So many threads, with as many copies each as they have unless told otherwise."""
+    """Time training with `threads` threads, each with the default number of environments."""
     require_cores(threads)
     return velocirl_training(STEPS_PER_CALL, runtime="threads", workers=threads, num_envs=None)
 
 
 def processes_training(workers: int) -> Timed:
-    """So many processes, each with one copy of the slow walk."""
+    """Time training with `workers` processes, each with one environment of the slow walk."""
     require_cores(workers)
     agent = velocirl.QLearning(f"gym:{SLOW}", runtime="processes", workers=workers, seed=0)
     steps = SLOW_STEPS * workers
@@ -90,7 +90,10 @@ def processes_training(workers: int) -> Timed:
 
 
 def ranks_training(ranks: int, runtime: str = "mpi") -> Counted:
-    """So many MPI ranks; each run of mpirun gives some samples, since ranks that wait keep their cores busy."""
+    """Time training with `ranks` MPI ranks.
+
+    Each run of mpirun yields several samples and then ends, because waiting ranks keep their cores busy.
+    """
     require_cores(ranks)
     if importlib.util.find_spec("mpi4py") is None:
         raise UnavailableError('mpi4py is not installed (pip install "velocirl[mpi]")')
@@ -105,7 +108,7 @@ def ranks_training(ranks: int, runtime: str = "mpi") -> Counted:
 
 
 def run_ranks(ranks: int, runtime: str, steps: int = STEPS_PER_CALL) -> list[float]:
-    """Steps per second of all ranks together, of several calls of `learn`."""
+    """Return the total steps per second of all ranks, for several calls of `learn`."""
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     mpirun = shutil.which("mpirun", path=places)
     if mpirun is None:
@@ -115,7 +118,7 @@ def run_ranks(ranks: int, runtime: str, steps: int = STEPS_PER_CALL) -> list[flo
 
 
 def rates_in(output: str) -> list[float]:
-    """The rates that the first rank printed, whatever else stands in the output of the job."""
+    """Return the rates printed by rank 0, ignoring all other output of the job."""
     found = re.search(rf"{re.escape(MARK)}(\[[^]]*\])", output)
     if found is None:
         raise RuntimeError(f"the ranks printed no rates:\n{output}")

@@ -1,4 +1,4 @@
-"""Tables of millions of states: sparse beside dense, by the number of states that are met."""
+"""Tables for millions of states: sparse compared with dense, by the number of visited states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORED = 10_000_000
 SIDES = (32, 256, 1024, SIDE)  # 1,024 to 16,000,000 states
 COPIES, UPDATES_PER_CALL = 4096, 400_000
 FEWEST_UPDATES = 4e6
-SLOT_BYTES, KEY_BYTES = 8, 8  # with which a sparse table finds a row
+SLOT_BYTES, KEY_BYTES = 8, 8  # used by a sparse table to find a row
 SETTINGS: dict[str, Any] = {
     "num_envs": COPIES,
     "gamma": 0.99,
@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
 
 @record
 class State:
-    """Where one is."""
+    """Position on the grid."""
 
     row: int32  # pyright: ignore[reportInvalidTypeForm] - the language of records
     column: int32  # pyright: ignore[reportInvalidTypeForm]
@@ -43,7 +43,7 @@ class State:
 
 @record
 class Params:
-    """How large the part of the grid is in which one walks."""
+    """Side length of the accessible part of the grid."""
 
     side: int32 = SIDE  # pyright: ignore
 
@@ -67,7 +67,7 @@ def observe(state, params, observation):  # noqa: ARG001
 
 @cache
 def plain() -> Environment:
-    """A plain of 4000x4000 cells; copies begin anywhere and look for the first one."""
+    """Create a plain of 4000x4000 cells; environments start anywhere and search for the first cell."""
     return Environment(
         "Plain4000-v0",
         state=State,
@@ -83,12 +83,15 @@ def plain() -> Environment:
 
 @cache
 def scattered_cells(side: int) -> NDArray[np.int64]:
-    """All cells of a part of the plain, in an order drawn evenly."""
+    """Return all cells of a part of the plain, in uniformly random order."""
     return np.random.default_rng(0).permutation(side * side)
 
 
 def agent_of(storage: str, side: int = SIDE, stored: int | None = None, **settings: Any) -> velocirl.QLearning:
-    """An agent for a part of the plain; a sparse table has rows already, of cells drawn evenly, in no order."""
+    """Create an agent for a part of the plain.
+
+    `stored` is the number of rows already in a sparse table: uniformly drawn cells, in random order.
+    """
     agent = velocirl.QLearning(plain(), **{**SETTINGS, "storage": storage, "params": {"side": side}, **settings})
     if stored is not None:
         cells = scattered_cells(side)[:stored]
@@ -98,16 +101,19 @@ def agent_of(storage: str, side: int = SIDE, stored: int | None = None, **settin
 
 
 def updating(storage: str, side: int = SIDE, stored: int | None = None, **settings: Any) -> Timed:
-    """Updates per second."""
+    """Time updates."""
     agent = agent_of(storage, side, stored, **settings)
-    # The values of the state that is reached are read, and one of the state that was left is read and written.
+    # Reads all values of the next state; reads and writes one value of the previous state.
     values = 4 * (agent.actions + 2)
     found = 2 * (SLOT_BYTES + KEY_BYTES) if storage == "sparse" else 0
     return Timed(lambda: agent.learn(UPDATES_PER_CALL), amount=UPDATES_PER_CALL, cost=Cost(bytes=values + found))
 
 
 def bytes_per_state(stored: int = STORED) -> tuple[float, float]:
-    """Of a sparse table with so many rows: these and its slots, and all that it asked for."""
+    """Return two sizes of a sparse table with `stored` rows, in bytes per state.
+
+    The first counts the stored rows and all slots, the second everything allocated.
+    """
     table = ValueTable(SIDE * SIDE, 4, storage="sparse")
     rows, slots, *_ = table.grow(stored)
     return (stored * rows.itemsize + slots.nbytes) / stored, table.nbytes / stored

@@ -1,1 +1,1 @@
-"""Benchmarks of deep agents: updates, whole trainings, their parts and what they need."""
+"""Benchmarks of deep agents: updates, complete trainings, their parts and their resources."""

@@ -1,4 +1,4 @@
-"""Default threads next to busy processes, compared with one thread in the same conditions."""
+"""Default threads next to busy processes, compared with one thread under the same conditions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from velocirl.bench.suite.training.ppo import FOUR_EPOCHS, settings
 from velocirl.bench.units import STEPS
 from velocirl.engine.targets.cores import available_cores
 
-# Ends when its parent does, also where that was killed.
+# Exits when its parent does, even if the parent was killed.
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
 FLEET = 65_536
 
 
 class Neighbours:
-    """Busy processes, stopped except while somebody works next to them."""
+    """Busy processes, stopped except during a measurement."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @contextmanager
     def busy(self, count: int) -> Iterator[None]:
-        """Let `count` processes run meanwhile."""
+        """Run `count` processes inside the context."""
         while len(self._processes) < count:
             process = subprocess.Popen([sys.executable, "-c", BUSY])  # noqa: S603 - our own loop
             process.send_signal(signal.SIGSTOP)
@@ -46,7 +46,7 @@ class Neighbours:
             self._send(signal.SIGSTOP, count)
 
     def close(self) -> None:
-        """End all of them."""
+        """Kill all processes."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -59,7 +59,7 @@ class Neighbours:
 
 @dataclass
 class Beside:
-    """Takes samples while `busy` other processes are at work."""
+    """Sampler that measures while `busy` other processes run."""
 
     sampler: Sampler
     neighbours: Neighbours
@@ -67,7 +67,7 @@ class Beside:
 
     @property
     def iterations(self) -> int:
-        """The number of calls in a sample."""
+        """Number of calls per sample."""
         return self.sampler.iterations
 
     @property
@@ -75,46 +75,46 @@ class Beside:
         """Unknown: the cores are shared."""
 
     def prepare(self, settings: Settings) -> None:
-        """Warm up in the same conditions."""
+        """Warm up under the same conditions."""
         with self.neighbours.busy(self.busy):
             self.sampler.prepare(settings)
 
     def sample(self) -> float:
-        """One sample."""
+        """Take one sample."""
         with self.neighbours.busy(self.busy):
             return self.sampler.sample()
 
     def close(self) -> None:
-        """Release what was measured, and end the processes."""
+        """Close the sampler, and kill the processes."""
         self.sampler.close()
         self.neighbours.close()
 
 
-Make = Callable[[int | None], Timed]  # a sampler that works with that many threads, or as many as are chosen
+Make = Callable[[int | None], Timed]  # creates a sampler for a number of threads; None: the default
 
 
 def training(kind: Any, environment: str, steps: int, given: dict[str, Any], threads: int | None) -> Timed:
-    """Training of an agent."""
+    """Time training of an agent."""
     agent = kind(environment, **{"seed": 0, "device": "cpu", **given, "threads": threads})
     return Timed(lambda: agent.learn(steps), amount=steps)
 
 
 def torch_training(threads: int | None) -> Timed:
-    """Training of a torch network."""
+    """Time training of a torch network."""
     if importlib.util.find_spec("torch") is None:
         raise UnavailableError("torch is not installed")
     return training(velocirl.PPO, "CartPole-v1", 16_384, {"network": "mlp(64, 64)"}, threads)
 
 
 def table_learning(threads: int | None) -> Timed:
-    """Learning of a table by threads."""
+    """Time tabular learning with threads."""
     runtime = "serial" if threads == 1 else "threads"
     agent = velocirl.QLearning("TicTacToe-v1", seed=0, runtime=runtime, workers=None if threads == 1 else threads)
     return Timed(lambda: agent.learn(8_000_000), amount=8_000_000)
 
 
 def fleet_steps(threads: int | None) -> Timed:
-    """Steps of a fleet through `VectorEnv.step`."""
+    """Time steps of a fleet through `VectorEnv.step`."""
     return vector_steps(lambda: velocirl.make_vec("CartPole-v1", FLEET, threads=threads, copy=False))()
 
 
@@ -132,7 +132,7 @@ WORKS: dict[str, Make] = {
 
 
 def condition(work: str, threads: int | None, busy: int) -> str:
-    """Name a contestant."""
+    """Return the name of a measured variant."""
     shown = "default threads" if threads is None else "1 thread" if threads == 1 else f"{threads} threads"
     return f"{work}: {shown}, {busy} busy"
 

@@ -1,4 +1,4 @@
-"""Learning while collectors wait for slow environments, beside Stable-Baselines3, whose learner waits for them."""
+"""Training with collectors on slow environments, compared with Stable-Baselines3, whose learner waits for them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LEAST_RATIO = 2.0
 
 
 def velocirl_collecting() -> Timed:
-    """Steps per second while learning, with a collector for each copy."""
+    """Time training steps with one collector per environment."""
     agent = velocirl.DQN(
         SlowCartPole,
         **{
             **asdict(PLAIN), "num_envs": COPIES, "batch_size": BATCH, "train_every": TRAIN_EVERY, "collectors": COPIES,
         },
     )  # fmt: skip
-    agent.learn(200)  # so that it learns from the first call on
+    agent.learn(200)  # fills the replay buffer: the first measured call already updates
     learner: Any = agent.learner
     return Timed(lambda: agent.learn(STEPS_OF_A_CALL), amount=STEPS_OF_A_CALL, closing=learner.close)
 
 
 def stable_baselines3_collecting() -> Peer:
-    """The same by Stable-Baselines3, with a process for each copy."""
+    """Time the same training in Stable-Baselines3 with one process per environment."""
     sizes = COPIES, BATCH, TRAIN_EVERY, STEPS_OF_A_CALL
     return Peer("sb3_dqn", "training_slowly", *sizes, needs="stable_baselines3", amount=STEPS_OF_A_CALL)
 

@@ -1,4 +1,4 @@
-"""What is said of collectors, measured: that free ones never wait, and what large batches and single threads gain."""
+"""Tests of claims about collectors: free ones never wait, and the gains of large batches and single threads."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ COLLECTORS, COPIES = 2, 8
 SETTINGS: dict[str, Any] = {
     **asdict(PLAIN), "num_envs": COPIES, "batch_size": 64, "train_every": 4, "collectors": COLLECTORS,
 }  # fmt: skip
-WATCHED_STEPS = 65_536  # in which collectors are watched: some seconds
+WATCHED_STEPS = 65_536  # for watching collectors: some seconds
 MOST_WAITING = 1.0  # percent
 BATCHES, WAITING_ROUNDS = (1, 64, 1024), 2048
-KIND = transition_type(4, Act(1, "int32", 0))  # CartPole's
+KIND = transition_type(4, Act(1, "int32", 0))  # of CartPole
 MATRIX_STEPS = 256
 
 
 class Free:
-    """An agent whose collectors run free, on CartPole as Gymnasium steps it, and what is known of them."""
+    """Agent with free collectors on Gymnasium's CartPole, with measurements of their waiting."""
 
     def __init__(self) -> None:
         require_cores(COLLECTORS)
@@ -50,7 +50,7 @@ class Free:
         self.learner: Any = self.agent.learner
 
     def share(self, idle: Callable[[Free], float]) -> float:
-        """The percentage of a collector's time that `idle` says, in nanoseconds since some moment; the mean of all."""
+        """Return the collectors' mean idle time as a percentage; `idle` returns a running total in nanoseconds."""
         marks: list[tuple[int, float]] = []
         self.agent.learn(WATCHED_STEPS, callbacks=lambda _: marks.append((perf_counter_ns(), idle(self))))
         (began, before), (ended, after) = marks[0], marks[-1]
@@ -58,12 +58,12 @@ class Free:
 
 
 def waiting_counted(free: Free) -> float:
-    """The time that collectors themselves have counted."""
+    """Return the waiting time that the collectors count themselves."""
     return free.learner.gauges()["collector/waiting_seconds"] * 1e9
 
 
 def neither_running_nor_ready(free: Free) -> float:
-    """The time that the system had nothing to do for collectors, neither on a core nor in the queue for one."""
+    """Return the time that collectors were neither running nor queued for a core, according to the system."""
     busy = [_busy(process) for process in free.learner.collected.processes]
     return perf_counter_ns() - sum(busy) / len(busy)
 
@@ -74,13 +74,13 @@ def _busy(process: int) -> int:
 
 
 def waiting(idle: Callable[[Free], float]) -> Counted:
-    """The percentage of their time that collectors wait, by one of these accounts."""
+    """Measure the percentage of time that collectors wait, according to `idle`."""
     free = Free()
     return Counted(lambda: free.share(idle), closing=free.learner.close)
 
 
 def consolidating(rounds: int) -> Timed:
-    """Transitions per second out of a full ring of one copy into a memory, in batches of so many rounds."""
+    """Time transitions from one environment's full ring into a replay buffer, in batches of `rounds`."""
     shape, counter = Shape(KIND, 1, WAITING_ROUNDS + 1, 1, 0), Carver()
     Ring(counter, shape)
     ring = Ring(Carver(mmap.mmap(-1, counter.size)), shape)
@@ -96,7 +96,7 @@ def consolidating(rounds: int) -> Timed:
 
 @contextmanager
 def as_many_threads_as_cores() -> Iterator[None]:
-    """Processes that are started now have the threads that libraries take by themselves."""
+    """Start processes inside the context with the libraries' default number of threads."""
     if limited := [name for name in ONE_THREAD if name in os.environ]:
         raise UnavailableError(f"{limited[0]} is set, which says how many threads there are")
     kept = dict(ONE_THREAD)
@@ -108,12 +108,12 @@ def as_many_threads_as_cores() -> Iterator[None]:
 
 
 def multiplying(*, one_thread: bool) -> Timed:
-    """Steps per second while learning, of environments that multiply matrices."""
+    """Time training steps on environments that multiply matrices."""
     require_cores(COLLECTORS)
 
     def make() -> velocirl.DQN:
         agent = velocirl.DQN(MatrixCartPole, **SETTINGS)
-        agent.learn(200)  # which starts the collectors
+        agent.learn(200)  # starts the collectors
         return agent
 
     if one_thread:

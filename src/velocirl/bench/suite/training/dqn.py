@@ -1,4 +1,4 @@
-"""Learning by DQN: one update of its network, and training on CartPole, beside Stable-Baselines3."""
+"""DQN: one update of its network, and training on CartPole, compared with Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = DQNConfig(
 
 
 def nowhere() -> Environment:
-    """An environment of the sizes of the update; nobody steps it."""
+    """Create an environment with the update's sizes; it is never stepped."""
 
     @record
     class State:
@@ -55,7 +55,7 @@ def nowhere() -> Environment:
 
 
 def fill(buffer: ReplayBuffer, seed: int = 0) -> None:
-    """Fill a memory with random transitions."""
+    """Fill a replay buffer with random transitions."""
     generator = np.random.default_rng(seed)
     rows = np.zeros(RECORDS, buffer.rows.dtype)
     for name in ("observation", "reward", "next_observation"):
@@ -65,12 +65,12 @@ def fill(buffer: ReplayBuffer, seed: int = 0) -> None:
 
 
 def operations(sizes: tuple[int, ...], batch: int) -> int:
-    """Operations of an update in the matrix products: both networks forward, and one of them backward."""
+    """Return an update's matrix-product operations: both networks forward, one of them backward."""
     return batch * (2 * forward_operations(sizes) + backward_operations(sizes))
 
 
 class Updates:
-    """Updates of a network from random transitions, on one thread."""
+    """Single-threaded updates of a network from random transitions."""
 
     def __init__(self) -> None:
         sizes = {"hidden": (WIDTH, WIDTH), "batch_size": BATCH, "buffer_size": RECORDS}
@@ -82,26 +82,26 @@ class Updates:
         self._pace = ANY_PACE._replace(learning_rate=1e-4, max_grad_norm=10.0)
 
     def call(self) -> None:
-        """Some updates."""
+        """Run `IN_A_CALL` updates."""
         self.updates.begin(self._pace, 0)
         self.updates.run(IN_A_CALL, 0)
         self.done += IN_A_CALL
 
 
 def velocirl_updating() -> Timed:
-    """Updates per second."""
+    """Time updates."""
     cost = Cost(operations=operations((INPUTS, WIDTH, WIDTH, ACTIONS), BATCH))
     return Timed(Updates().call, amount=IN_A_CALL, cost=cost)
 
 
 def stable_baselines3_updating() -> Peer:
-    """The same by Stable-Baselines3, with one thread of torch."""
+    """Time the same updates in Stable-Baselines3 with one torch thread."""
     sizes = INPUTS, ACTIONS, WIDTH, BATCH, IN_A_CALL
     return Peer("sb3_dqn", "updating", *sizes, needs="stable_baselines3", amount=IN_A_CALL)
 
 
 def velocirl_training(batch_size: int, steps: int = OWN_STEPS) -> Timed:
-    """Steps of CartPole, one copy, with an update every four."""
+    """Time CartPole steps of one environment, with an update every four."""
     agent = velocirl.DQN("CartPole-v1", **{**asdict(PLAIN), "batch_size": batch_size})
     per_step = forward_operations(LAYERS) + operations(LAYERS, batch_size) / PLAIN.train_every
     cost = Cost(operations=per_step)
@@ -109,12 +109,12 @@ def velocirl_training(batch_size: int, steps: int = OWN_STEPS) -> Timed:
 
 
 def stable_baselines3_training(batch_size: int) -> Peer:
-    """The same by Stable-Baselines3."""
+    """Time the same training in Stable-Baselines3."""
     return Peer("sb3_dqn", "training", batch_size, PEER_STEPS, needs="stable_baselines3", amount=PEER_STEPS)
 
 
 def training(batch_size: int) -> Comparison:
-    """Both, with batches of this size."""
+    """Compare both with this batch size."""
     return Comparison(
         unit=STEPS,
         contestants={

@@ -1,4 +1,4 @@
-"""One decision of a policy that was carried elsewhere: as C, as ONNX, and as it was."""
+"""Latency of one decision of an exported policy: as C, as ONNX, and unexported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.units import SECONDS
 
 MOST_SECONDS = 5e-6
-ROWS = 256  # observations that a loop in C goes through, one by one
+ROWS = 256  # observations of a loop in C, one by one
 NAME = "measured"
 LOOP = f"""
 int {NAME}_predict(const float *observation, float *action);
@@ -32,27 +32,27 @@ void decide(const float *observations, int rows, int numbers, float *action)
 
 
 def policy() -> Any:
-    """A policy of the size that controllers have; an untrained one takes the same time."""
+    """Create a policy of a typical controller's size; being untrained does not change the time."""
     return velocirl.PPO(
         "ChemicalReactor-v0", hidden=(64, 64), activation="tanh", normalise_observations=True, seed=0, device="cpu"
     )
 
 
 def observations(agent: Any) -> Any:
-    """Some that a plant could have, (ROWS, numbers)."""
+    """Return plausible observations of the plant, (ROWS, numbers)."""
     space = agent.source.observation_space
     return np.random.default_rng(0).uniform(space.low, space.high, (ROWS, len(space.low))).astype(np.float32)
 
 
 class Many(Timed):
-    """Samples a call that makes ROWS decisions: seconds for one of them."""
+    """Sampler of a call that makes ROWS decisions: seconds per decision."""
 
     def _figure(self, seconds: float) -> float:
         return super()._figure(seconds) / ROWS
 
 
 def compiled(folder: Path, agent: Any, weights: str) -> ctypes.CDLL:
-    """The exported file, compiled as a user would, with a loop around it."""
+    """Compile the exported file as a user would, with a loop around it."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise UnavailableError("no C compiler")
@@ -65,7 +65,7 @@ def compiled(folder: Path, agent: Any, weights: str) -> ctypes.CDLL:
 
 
 def in_c(weights: str) -> Timed:
-    """A loop in C, which decides for one observation after the other."""
+    """Time a loop in C that decides for one observation after another."""
     agent = policy()
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder), agent, weights)
@@ -74,13 +74,13 @@ def in_c(weights: str) -> Timed:
 
     def decide() -> Any:
         library.decide(pointers[0], ROWS, seen.shape[1], pointers[1])
-        return seen, action  # which it reads and writes
+        return seen, action  # keeps the arrays alive: C reads and writes them
 
     return Many(decide)
 
 
 def by_ctypes() -> Timed:
-    """The function itself, called from Python for one observation."""
+    """Time the exported function, called from Python for one observation."""
     agent = policy()
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder), agent, "float32")
@@ -90,7 +90,7 @@ def by_ctypes() -> Timed:
 
 
 def by_onnx() -> Timed:
-    """ONNX Runtime on one thread, with one observation as a NumPy array."""
+    """Time ONNX Runtime on one thread, with one observation as a NumPy array."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise UnavailableError("onnxruntime is not installed")
     import onnxruntime
@@ -106,7 +106,7 @@ def by_onnx() -> Timed:
 
 
 def by_predict() -> Timed:
-    """`predict` with one observation."""
+    """Time `predict` with one observation."""
     agent = policy()
     seen = observations(agent)[0]
     return Timed(lambda: agent.predict(seen, deterministic=True))

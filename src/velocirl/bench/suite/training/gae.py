@@ -1,4 +1,4 @@
-"""Generalised advantage estimation of a rollout, in scalar Python compiled, and on arrays."""
+"""Generalized advantage estimation of a rollout: compiled scalar Python, and array programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ ENDS = 0.02  # of all steps, as with a policy that is learning
 
 
 def random_rollout(num_envs: int, horizon: int) -> NDArray[Any]:
-    """Records (num_envs, horizon + 1) with random rewards, values and ends; of the last step only the value counts."""
+    """Return records (num_envs, horizon + 1) of random rewards, values and ends.
+
+    Only the value of the last step counts.
+    """
     generator = np.random.default_rng(0)
     fields = [Field(name, np.float32) for name in ("value", "advantage", "target", "log_probability")]
     records = np.zeros((num_envs, horizon + 1), rollout_type(4, Act(1, "int32", 0), fields, ["value"]))
@@ -40,7 +43,7 @@ def random_rollout(num_envs: int, horizon: int) -> NDArray[Any]:
 
 
 def velocirl_gae(records: NDArray[Any], threads: int) -> Timed:
-    """Estimate records in place, copies shared out to threads."""
+    """Time estimation in place, with environments sharded over threads."""
     require_cores(threads)
     settings = np.array([(GAMMA, GAE_LAMBDA)], [("gamma", np.float32), ("gae_lambda", np.float32)])
     loop: Any = row_loop(gae)
@@ -55,11 +58,11 @@ def velocirl_gae(records: NDArray[Any], threads: int) -> Timed:
 def numpy_gae(
     rewards: NDArray[np.float32],  # (horizon, num_envs), as are values, final_values and ended
     values: NDArray[np.float32],
-    final_values: NDArray[np.float32],  # of what follows the end of an episode
+    final_values: NDArray[np.float32],  # of the final observation of an ended episode
     ended: NDArray[np.bool_],
     last_values: NDArray[np.float32],  # (num_envs,)
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Advantages and value targets, all copies at once."""
+    """Return advantages and value targets, computed for all environments at once."""
     advantages = np.empty_like(values)
     advantage, next_values = np.zeros_like(last_values), last_values
     for t in range(len(values) - 1, -1, -1):
@@ -72,13 +75,13 @@ def numpy_gae(
 
 
 def timed_numpy_gae(records: NDArray[Any]) -> Timed:
-    """Estimate arrays (horizon, num_envs), as array programs like to have them."""
+    """Time estimation on arrays (horizon, num_envs), the usual layout of array programs."""
     columns = as_columns(records)
     return Timed(lambda: numpy_gae(*columns), amount=columns[0].size)
 
 
 def as_columns(records: NDArray[Any]) -> list[NDArray[Any]]:
-    """What `numpy_gae` wants of records."""
+    """Return the arguments of `numpy_gae` for these records."""
     names = ("reward", "value", "final_value", "ended")
     columns = [np.ascontiguousarray(records[name][:, :-1].T) for name in names]
     return [*columns[:3], columns[3] != GOES_ON, np.ascontiguousarray(records["value"][:, -1])]

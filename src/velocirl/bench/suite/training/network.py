@@ -1,4 +1,4 @@
-"""Multilayer perceptrons by size and number of rows: forward, and forward and backward, on one core."""
+"""Multilayer perceptrons by size and number of rows: forward, and forward plus backward, on one core."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from velocirl.networks.native import NativeNetwork
 
 INPUTS, OUTPUTS = 64, 16
 WIDTHS, ROWS = (64, 256, 512), (1, 64, 4096)
-COMPARED_WIDTH = 256  # with torch, whose figures take a process each; `forward_one` is of one row
+COMPARED_WIDTH = 256  # with torch, which needs a process per result; `forward_one` measures one row
 Direction = Literal["forward", "backward"]
 
 
 def sizes_of(width: int) -> tuple[int, ...]:
-    """The layers of a network with two hidden ones."""
+    """Return the layer sizes of a network with two hidden layers."""
     return INPUTS, width, width, OUTPUTS
 
 
 def velocirl_network(direction: Direction, width: int, rows: int) -> Timed:
-    """Rows through the native network on one thread, from NumPy arrays to NumPy arrays."""
+    """Time rows through the native network on one thread, from NumPy arrays to NumPy arrays."""
     network, generator = MLP.of(sizes_of(width)), np.random.default_rng(0)
     native = NativeNetwork(network, network.initial_parameters(generator))
     inputs = generator.standard_normal((rows, INPUTS), np.float32)
@@ -43,12 +43,12 @@ def velocirl_network(direction: Direction, width: int, rows: int) -> Timed:
 
 
 def torch_network(direction: Direction, width: int, rows: int) -> Peer:
-    """The same by torch on one core, from tensors to tensors."""
+    """Time the same network in torch on one core, from tensors to tensors."""
     return Peer("torch_network", direction, rows, *sizes_of(width), needs="torch", amount=rows, cores=1)
 
 
 def comparison(direction: Direction) -> Comparison:
-    """Every size with every number of rows."""
+    """Compare every size with every number of rows."""
     contestants: dict[str, Callable[[], Timed]] = {}
     peers: dict[str, str] = {}
     for width in WIDTHS:

@@ -1,4 +1,4 @@
-"""Learning from recorded data: updates of TD3+BC and IQL beside d3rlpy's, and beside the machine's peak."""
+"""Offline training: updates of TD3+BC and IQL, compared with d3rlpy's and with the machine's peak."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SETTINGS: dict[str, Any] = {
     "batch_size": BATCH,
     "learning_rate_schedule": "constant",
     "seed": 0,
-    "critic_layer_norm": False,  # as the peers' critics are
+    "critic_layer_norm": False,  # as in the peers' critics
 }
-PYTHON = "VELOCIRL_D3RLPY_PYTHON"  # names one that has d3rlpy, which pins other libraries than ours
+PYTHON = "VELOCIRL_D3RLPY_PYTHON"  # path of a Python with d3rlpy, which pins different library versions
 
 
 @cache
 def made_up() -> Dataset:
-    """Transitions of nothing in particular, as many numbers in an observation and in an action as HalfCheetah has."""
+    """Return random transitions with HalfCheetah's observation and action sizes."""
     generator = np.random.default_rng(0)
     seen, acted = Box(-np.inf, np.inf, (OBSERVED,), np.float32), Box(-1.0, 1.0, (ACTED,), np.float32)
     last = np.arange(LENGTH) == LENGTH - 1
@@ -56,27 +56,27 @@ def made_up() -> Dataset:
 
 
 def agent_of(algorithm: str, **given: Any) -> Any:
-    """An agent of an algorithm that learns from such data, with critics as the peers have them."""
+    """Create an agent that learns from the random data, with critics like the peers'."""
     load_algorithms()
     return ALGORITHMS[algorithm](data=made_up(), **{**SETTINGS, **given})
 
 
 def operations(algorithm: str) -> float:
-    """Floating-point operations of an update in the networks' matrix products, of those that it cannot do without."""
+    """Return the floating-point operations of an update's indispensable matrix products."""
     of_state, of_action = (OBSERVED, WIDTH, WIDTH, 1), (OBSERVED + ACTED, WIDTH, WIDTH, 1)
     policy = (OBSERVED, WIDTH, WIDTH, ACTED)
     forward, backward = forward_operations, backward_operations
-    critics = 2 * (forward(of_action) + forward(of_action) + backward(of_action))  # frozen ones, and those that learn
-    if algorithm == "td3-bc":  # at every second update the actor, through the first critic into its action
+    critics = 2 * (forward(of_action) + forward(of_action) + backward(of_action))  # frozen and trained critics
+    if algorithm == "td3-bc":  # actor at every second update: gradient through the first critic to the action
         into_action = forward(of_action) - 2 * OBSERVED * WIDTH
         actor = forward(policy) + backward(policy) + forward(of_action) + into_action
         return BATCH * (forward(policy) + critics + actor / 2)
-    value = 3 * forward(of_state) + backward(of_state)  # before and after its step, and of the next state
+    value = 3 * forward(of_state) + backward(of_state)  # before and after its step, and for the next state
     return BATCH * (critics + value + forward(policy) + backward(policy))
 
 
 def velocirl_updates(algorithm: str, amount: float = 1.0) -> Timed:
-    """Whole calls of `learn`; in updates per second, or another amount of work for an update."""
+    """Time calls of `learn`, in updates per second; `amount` counts other units of work per update."""
     require_cores(THREADS)
     agent = agent_of(algorithm, threads=THREADS, device="cpu")
     agent.learn(OWN_UPDATES)
@@ -86,7 +86,7 @@ def velocirl_updates(algorithm: str, amount: float = 1.0) -> Timed:
 
 
 def beside_d3rlpy(algorithm: str) -> Comparison:
-    """Ours and theirs on two threads."""
+    """Compare velocirl with d3rlpy on two threads."""
     ours, theirs = "velocirl, 2 threads", "d3rlpy, 2 threads"
     function = algorithm.replace("-", "_")
     sizes = PEER_UPDATES, THREADS, OBSERVED, ACTED

@@ -1,4 +1,4 @@
-"""Collecting while learning, beside one after the other: how much faster it is, and what it costs in what is learnt."""
+"""Collecting while learning, compared with sequential execution: speedup, and effect on the return."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SETTINGS: dict[str, Any] = {
     "entropy_coefficient": 0.0, "normalise_observations": True, "hidden": (128, 128), "shared": True, "threads": 2,
     "device": "cpu",
 }  # fmt: skip
-ITERATIONS = 8  # in a sample
+ITERATIONS = 8  # per sample
 SEEDS = 3
-TRAINING = 30_000  # steps before an agent is judged
-EPISODES = 32  # by which it is judged
+TRAINING = 30_000  # steps before evaluation
+EPISODES = 32  # per evaluation
 
 
 def make_agent(manner: str, **given: Any) -> velocirl.PPO:
-    """An agent that learns in this manner."""
+    """Create an agent for this variant."""
     require_cores(2)
     if importlib.util.find_spec("mujoco") is None:
         raise UnavailableError("mujoco is not installed")
@@ -41,16 +41,16 @@ def make_agent(manner: str, **given: Any) -> velocirl.PPO:
 
 
 def training(manner: str) -> Timed:
-    """Iterations of training, in steps per second."""
+    """Time training iterations, in steps per second."""
     agent = make_agent(manner, seed=0, learning_rate_schedule="constant")
     steps = ITERATIONS * agent.config.batch
     return Timed(lambda: agent.learn(steps), amount=steps)
 
 
 def learnt(manner: str, steps: int = TRAINING) -> Counted:
-    """The mean return after so many steps of training, of one seed after another."""
+    """Measure the mean return after `steps` steps of training, for one seed after another."""
 
-    @cache  # a seed always comes to the same
+    @cache  # deterministic per seed
     def mean_return(seed: int) -> float:
         agent = make_agent(manner, seed=seed).learn(steps)
         return velocirl.evaluate(agent, episodes=EPISODES, seed=seed).mean_return

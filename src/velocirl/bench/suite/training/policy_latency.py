@@ -1,4 +1,4 @@
-"""One observation in, one action out: what a policy costs where it cannot be asked for many at once."""
+"""Latency of a policy: one observation in, one action out, without batching."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SIZES = (64, 256, 256, 16)
 
 
 def velocirl_predict() -> Timed:
-    """The best action for one observation of CartPole."""
+    """Time the deterministic action for one observation of CartPole."""
     agent = velocirl.PPO("CartPole-v1", hidden=(64, 64), activation="tanh", shared=True, seed=0)
     observation = np.full(4, 0.01, np.float32)
     return Timed(lambda: agent.predict(observation, deterministic=True))
 
 
 def velocirl_forward() -> Timed:
-    """One row through the native network, on one thread."""
+    """Time one row through the native network on one thread."""
     network = MLP.of(SIZES)
     native = NativeNetwork(network, network.initial_parameters(np.random.default_rng(0)))
     row, outputs = np.full((1, SIZES[0]), 0.1, np.float32), np.empty((1, SIZES[-1]), np.float32)

@@ -1,4 +1,4 @@
-"""Training of PPO, beside the same algorithm of others and the most that this machine can compute."""
+"""PPO training, compared with other implementations and with the machine's peak."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
 from velocirl.bench.units import FLOPS, STEPS
 
-LAYERS = (4, 64, 64, 3)  # the last one gives two logits and the value
+LAYERS = (4, 64, 64, 3)  # the outputs are two logits and the value
 MATRIX = 2048
-ITERATIONS = 4  # of ours in a sample: one takes too little time to be measured beside a peer that has just let go
+ITERATIONS = 4  # of velocirl per sample: one is too short to measure right after a peer's sample
 ONE_THREAD, TWO_THREADS, JAX = "velocirl, 1 thread", "velocirl, 2 threads", "JAX, one jitted program"
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an iteration of PPO does."""
+    """Amount of work of one PPO iteration."""
 
     num_envs: int = 4096
     horizon: int = 32
@@ -34,26 +34,26 @@ class Work:
 
     @property
     def steps(self) -> int:
-        """Environment steps of an iteration."""
+        """Environment steps per iteration."""
         return self.num_envs * self.horizon
 
     @property
     def operations(self) -> int:
-        """Floating-point operations of an iteration in the network's matrix products, and nothing else."""
+        """Floating-point operations per iteration in the network's matrix products, and no others."""
         return self.operations_of(LAYERS)
 
     def operations_of(self, sizes: Sequence[int]) -> int:
-        """The same with layers of other sizes."""
+        """Return an iteration's matrix-product operations for layers of these sizes."""
         forward, backward = forward_operations(sizes), backward_operations(sizes)
         return self.steps * (forward + self.epochs * (forward + backward))
 
 
 FOUR_EPOCHS, ONE_EPOCH = Work(), Work(epochs=1)
-FEW_COPIES = Work(num_envs=64, minibatch_size=256)  # for Stable-Baselines3, whose copies are stepped one by one
+FEW_COPIES = Work(num_envs=64, minibatch_size=256)  # for Stable-Baselines3, which steps environments one by one
 
 
 def settings(work: Work, **given: Any) -> dict[str, Any]:
-    """All settings of PPO for this work, so that no preset changes it, and whatever else is given."""
+    """Return all settings of PPO for this work, so that no preset changes it, updated by `given`."""
     config = PPOConfig(
         num_envs=work.num_envs,
         horizon=work.horizon,
@@ -67,13 +67,13 @@ def settings(work: Work, **given: Any) -> dict[str, Any]:
         activation="tanh",
         shared=True,
         seed=0,
-        device="cpu",  # where a machine has a GPU too
+        device="cpu",  # even if the machine has a GPU
     )
     return {**asdict(config), **given}
 
 
 def velocirl_training(work: Work, threads: int, amount: float | None = None) -> Timed:
-    """Iterations of velocirl's PPO, in steps per second or another amount of work."""
+    """Time iterations of velocirl's PPO, in steps per second or another unit of work."""
     require_cores(threads)
     agent = velocirl.PPO("CartPole-v1", **settings(work, threads=threads))
     units = amount or work.steps
@@ -86,17 +86,17 @@ def velocirl_training(work: Work, threads: int, amount: float | None = None) -> 
 
 
 def jax_training(work: Work) -> Peer:
-    """Iterations of the JAX program."""
+    """Time iterations of the JAX program."""
     return Peer("jax_ppo", "training", *astuple(work), needs="jax", amount=work.steps)
 
 
 def stable_baselines3_training(work: Work) -> Peer:
-    """Iterations of Stable-Baselines3's PPO."""
+    """Time iterations of Stable-Baselines3's PPO."""
     return Peer("sb3_ppo", "training", *astuple(work), needs="stable_baselines3", amount=work.steps)
 
 
 def matmul_peak(size: int) -> Counted:
-    """The best of three large float32 products of NumPy on two cores, in operations per second."""
+    """Measure NumPy's peak: the best of three large float32 products on two cores, in operations per second."""
     peer = Peer("numpy_matmul", "product", size, needs="numpy")
     return Counted(lambda: 2 * size**3 / peer.best(3), closing=peer.close)
 

@@ -1,4 +1,4 @@
-"""What single, TF32 and half precision, and torch's compiler, do for the speed of training on a GPU."""
+"""Effect of single, TF32 and half precision, and of torch's compiler, on training speed on a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIXELS = Work(2048, 32, epochs=1, minibatch_size=2048 * 32 // 4)
 
 
 def comparison(environment: str, work: Work, **given: Any) -> Comparison:
-    """The same training in every precision, compiled and not; each is compared with plain float32."""
+    """Compare the same training in every precision, compiled or not, with plain float32."""
 
     def contestant(manner: dict[str, Any]) -> Callable[[], Sampler]:
         return attempted(lambda: velocirl_training(environment, work, **given, **manner))

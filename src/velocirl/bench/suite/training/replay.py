@@ -1,4 +1,4 @@
-"""Replay buffers of a million transitions with observations of four numbers: adding, sampling, priorities."""
+"""Replay buffers of a million transitions with four-number observations: adding, sampling, priorities."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from velocirl.buffers.replay import ReplayBuffer
 CAPACITY, BATCH, ADDED = 1_000_000, 256, 4096
 INPUTS, BETA = 4, 0.4
 TYPE = transition_type(INPUTS, Act(1, "int32", 1))
-COPIED = 2 * TYPE.itemsize  # bytes of a transition that is read and written once; what finds it is not counted
+COPIED = 2 * TYPE.itemsize  # bytes of one read and one write of a transition, without the lookup
 MOST_SAMPLE_SECONDS, MOST_PRIORITISED_SECONDS, FEWEST_ADDED = 10e-6, 60e-6, 50e6
 
 
 def random_transitions(count: int) -> NDArray[Any]:
-    """Transitions (count,) of random numbers."""
+    """Return random transitions (count,)."""
     generator = np.random.default_rng(0)
     transitions = np.zeros(count, TYPE)
     for name in ("observation", "reward", "next_observation"):
@@ -36,28 +36,28 @@ def random_transitions(count: int) -> NDArray[Any]:
 
 
 def errors() -> NDArray[np.float32]:
-    """What a learner might find for a batch."""
+    """Return plausible TD errors for a batch."""
     return np.random.default_rng(1).exponential(size=BATCH).astype(np.float32)
 
 
 def velocirl_sampling(capacity: int = CAPACITY) -> Timed:
-    """Uniform samples from a full buffer."""
+    """Time uniform samples from a full buffer."""
     buffer = ReplayBuffer(capacity, TYPE, seed=0)
     buffer.add(random_transitions(capacity))
     return Timed(lambda: buffer.sample(BATCH), cost=Cost(bytes=BATCH * COPIED))
 
 
 def velocirl_adding(capacity: int = CAPACITY) -> Timed:
-    """Batches into a buffer."""
+    """Time adding batches to a buffer."""
     buffer, transitions = ReplayBuffer(capacity, TYPE, seed=0), random_transitions(ADDED)
-    buffer.add(random_transitions(capacity))  # so that its pages exist
+    buffer.add(random_transitions(capacity))  # touches its pages
     return Timed(lambda: buffer.add(transitions), amount=ADDED, cost=Cost(bytes=COPIED))
 
 
 def velocirl_prioritised(
     kind: type[PrioritisedReplayBuffer] | type[RankReplayBuffer], capacity: int = CAPACITY
 ) -> Timed:
-    """A prioritised sample from a full buffer, and its new priorities."""
+    """Time a prioritized sample from a full buffer and the update of its priorities."""
     buffer, found = kind(capacity, TYPE, seed=0), errors()
     buffer.add(random_transitions(capacity))
     everywhere = np.random.default_rng(2).exponential(size=capacity).astype(np.float32)
@@ -71,7 +71,7 @@ def velocirl_prioritised(
 
 
 def stable_baselines3_buffer(capacity: int) -> tuple[Any, Callable[[], object]]:
-    """A buffer for `ADDED` copies, and what adds one step of all of them."""
+    """Return a buffer for `ADDED` environments, and a function that adds one step of all of them."""
     from gymnasium.spaces import Box, Discrete
     from stable_baselines3.common.buffers import ReplayBuffer as Buffer  # pyright: ignore[reportMissingImports]
 
@@ -84,12 +84,12 @@ def stable_baselines3_buffer(capacity: int) -> tuple[Any, Callable[[], object]]:
 
 
 def stable_baselines3_adding(capacity: int) -> Callable[[], object]:
-    """Steps of many copies into Stable-Baselines3's buffer."""
+    """Return a call that adds a step of many environments to Stable-Baselines3's buffer."""
     return stable_baselines3_buffer(capacity)[1]
 
 
 def stable_baselines3_sampling(capacity: int) -> Callable[[], object]:
-    """Uniform samples from a full buffer of Stable-Baselines3."""
+    """Return a call that samples uniformly from a full buffer of Stable-Baselines3."""
     buffer, add = stable_baselines3_buffer(capacity)
     while not buffer.full:
         add()
@@ -97,7 +97,7 @@ def stable_baselines3_sampling(capacity: int) -> Callable[[], object]:
 
 
 def cpprb_buffer(kind: str, capacity: int) -> tuple[Any, Callable[[], object]]:
-    """A full buffer of cpprb, and what adds a batch."""
+    """Return a full cpprb buffer, and a function that adds a batch."""
     import cpprb  # pyright: ignore[reportMissingImports]
 
     fields = {
@@ -117,18 +117,18 @@ def cpprb_buffer(kind: str, capacity: int) -> tuple[Any, Callable[[], object]]:
 
 
 def cpprb_adding(capacity: int) -> Callable[[], object]:
-    """Batches into cpprb's buffer."""
+    """Return a call that adds a batch to cpprb's buffer."""
     return cpprb_buffer("ReplayBuffer", capacity)[1]
 
 
 def cpprb_sampling(capacity: int) -> Callable[[], object]:
-    """Uniform samples from cpprb's buffer."""
+    """Return a call that samples uniformly from cpprb's buffer."""
     buffer, _ = cpprb_buffer("ReplayBuffer", capacity)
     return lambda: buffer.sample(BATCH)
 
 
 def cpprb_prioritised(capacity: int) -> Callable[[], object]:
-    """A prioritised sample from cpprb's buffer, and its new priorities."""
+    """Return a call that draws a prioritized sample from cpprb's buffer and updates its priorities."""
     buffer, _ = cpprb_buffer("PrioritizedReplayBuffer", capacity)
     found = errors()
 
@@ -140,7 +140,7 @@ def cpprb_prioritised(capacity: int) -> Callable[[], object]:
 
 
 def peer(function: str, needs: str, amount: float | None = None, capacity: int = CAPACITY) -> Peer:
-    """A function of this file in a process of its own."""
+    """Time a function of this module in a separate process."""
     return Peer(__name__, function, capacity, needs=needs, amount=amount)
 
 

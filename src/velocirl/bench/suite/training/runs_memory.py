@@ -1,4 +1,4 @@
-"""The memory of episodes and runs in fresh processes, and whether training keeps more and more of it."""
+"""Memory of episodes and runs in fresh processes, and leaks in training."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from velocirl.bench.measuring import Counted
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES, MEGABYTES
 
-ROUNDS = 7  # figures of a process
-MOST_LEAKED = 65_536.0  # bytes in a thousand iterations: less cannot be told from the interpreter's coming and going
-PLANT, MOST_OF_A_PLANT = "ChemicalReactor-v0", 1e6  # bytes of an episode
-# The most that an episode takes beyond what was there before it; the first ones bring what is loaded late.
+ROUNDS = 7  # measurements per process
+MOST_LEAKED = 65_536.0  # bytes per thousand iterations: less is within the interpreter's own fluctuation
+PLANT, MOST_OF_A_PLANT = "ChemicalReactor-v0", 1e6  # bytes per episode
+# Peak memory of an episode beyond the memory before it; the first episodes load code lazily.
 EPISODE = """
 import numpy, velocirl
 {prepare}
@@ -71,7 +71,7 @@ RUNS = {
         "algorithm": "QLearning", "environment": "TicTacToe-v1", "steps": 1_000_000
     },
 }  # fmt: skip
-# What stays after each thousand iterations; the first thousand fill what is kept on purpose, such as recent returns.
+# Growth per thousand iterations; the first thousand fill intentional storage, such as recent returns.
 LEAK = """
 import velocirl
 {prepare}
@@ -105,12 +105,12 @@ def thousand():
 
 
 def leak_of(prepare: str, rounds: int = ROUNDS) -> list[float]:
-    """Bytes that a process keeps after each thousand calls, as a function `thousand` makes them."""
+    """Return the bytes a process retains after each call of `thousand`, a function defined by `prepare`."""
     return told(LEAK.format(prepare=prepare, rounds=rounds))
 
 
 def peak_of_run(script: str) -> float:
-    """The peak of a process whose compiled functions are there already, in MB."""
+    """Return the peak memory, in MB, of a process with cached compiled functions."""
     told(script)
     (found,) = told(script)
     return found

@@ -1,4 +1,4 @@
-"""Learning by SAC on Pendulum: its speed, its share of the most that this machine computes, and the time to solve."""
+"""SAC on Pendulum: speed, share of the machine's peak, and time to solve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WARM, OWN_STEPS, PEER_STEPS, THREADS = 100, 200, 50, 2
 LEAST_RATIO, LEAST_SHARE, LEAST_SOONER = 1.8, 0.45, 4.0
 PATIENCE_STEPS = 20_000  # with Stable-Baselines3
 SEEDS = 3
-# Solved is the mean of 20 evaluation episodes, with the same starts each time.
+# Solved is judged by the mean of 20 evaluation episodes, with the same initial states each time.
 SOLVE = """
 import velocirl
 
@@ -52,17 +52,17 @@ print("solved" if evaluating.best_mean_reward >= -200 else model.num_timesteps)
 
 
 def settings() -> dict[str, Any]:
-    """All settings of SAC, so that no preset changes them: those of Stable-Baselines3's defaults."""
+    """Return all settings of SAC, so that no preset changes them: Stable-Baselines3's defaults."""
     config = SACConfig(num_envs=1, learning_starts=WARM, seed=0, threads=THREADS, device="cpu")
     return asdict(config)
 
 
 def operations(batch: int = BATCH, width: int = WIDTH) -> int:
-    """Floating-point operations of an update in the networks' matrix products, and nothing else."""
+    """Return the floating-point operations of an update's matrix products, and no others."""
     hidden = width * width
     actor = OBSERVED * width + hidden + width * 2 * ACTED
     critics = 2 * ((OBSERVED + ACTED) * width + hidden + width)
-    # A backward pass multiplies by the weights and by what was read; nobody asks for the gradient of an observation.
+    # A backward pass multiplies by the weights and by the inputs; gradients of observations are not needed.
     actor_back, critics_back = 2 * actor - OBSERVED * width, 2 * critics - 2 * (OBSERVED + ACTED) * width
     learning_critics = actor + critics + critics + critics_back
     learning_actor = actor + critics + critics + actor_back
@@ -70,7 +70,7 @@ def operations(batch: int = BATCH, width: int = WIDTH) -> int:
 
 
 def velocirl_training(amount: float = 1.0) -> Timed:
-    """Steps of Pendulum with an update for each; in steps per second, or another amount of work for a step."""
+    """Time Pendulum steps with an update each, in steps per second; `amount` counts other units of work per step."""
     require_cores(THREADS)
     agent = velocirl.SAC("Pendulum-v1", **settings())
     agent.learn(WARM)
@@ -79,7 +79,7 @@ def velocirl_training(amount: float = 1.0) -> Timed:
 
 
 def stable_baselines3_training() -> Peer:
-    """The same by Stable-Baselines3, with two threads of torch."""
+    """Time the same training in Stable-Baselines3 with two torch threads."""
     return Peer("sb3_sac", "training", PEER_STEPS, THREADS, needs="stable_baselines3", amount=PEER_STEPS)
 
 

@@ -1,4 +1,4 @@
-"""The time until CartPole is solved, and until training has begun, in fresh processes."""
+"""Time to solve CartPole, and time until training has started, in fresh processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ agent = velocirl.PPO("CartPole-v1", seed={seed})
 agent.learn(agent.preset()["total_steps"], callbacks=velocirl.StopOnReward(475))
 print("solved" if agent.stopping else agent.steps)
 """
-# The settings of RL Baselines3 Zoo for this environment.
+# RL Baselines3 Zoo's settings for this environment.
 SOLVE_BY_STABLE_BASELINES3 = """
 import time
 import numpy
@@ -103,17 +103,17 @@ def plant_start() -> Comparison:
 
 
 def velocirl_solving(script: str, count: int) -> Counted:
-    """Seconds of processes that run a script of ours until it prints that it has solved, by so many seeds in turns."""
+    """Measure the seconds of processes that run a velocirl script until it is solved, with `count` seeds in turns."""
     seeds = cycle(range(count))
-    for seed in range(count):  # a seed that solves once always does; one that does not must not spoil the whole run
-        said = run_python(script.format(seed=seed)).strip()  # the first may compile
+    for seed in range(count):  # solving is deterministic per seed: a failure must not spoil the whole run later
+        said = run_python(script.format(seed=seed)).strip()  # the first run may compile
         if said != "solved":
             raise UnavailableError(f"not solved in {said} steps with seed {seed}")
     return Counted(lambda: seconds_of(lambda: run_python(script.format(seed=next(seeds)))))
 
 
 def stable_baselines3_solving(script: str) -> Counted:
-    """The seconds that one process took to run a script of Stable-Baselines3's until it had solved."""
+    """Measure the seconds of one process that runs a Stable-Baselines3 script until solved."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise UnavailableError("stable_baselines3 is not installed")
     said: list[str] = []
@@ -131,7 +131,7 @@ def _starts(environment: str, cold: str, warm: str) -> dict[str, Callable[[], Co
             return float(run_python(script, Path(home)))
 
     def warm_start() -> Counted:
-        run_python(script)  # compiles what the cache does not hold yet
+        run_python(script)  # fills the compile cache
         return Counted(lambda: float(run_python(script)))
 
     return {cold: lambda: Counted(cold_start), warm: warm_start}

@@ -1,4 +1,4 @@
-"""Training of PPO with a network of torch on the CPU, beside PPO written by hand with torch."""
+"""PPO training with a torch network on the CPU, compared with PPO written by hand in torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS, NATIVE, BY_HAND = "velocirl, network of torch", "velocirl, its own network
 
 
 def network_training(work: Work) -> Timed:
-    """Iterations of velocirl's PPO with a network of torch."""
+    """Time iterations of velocirl's PPO with a torch network."""
     require_cores(THREADS)
     if importlib.util.find_spec("torch") is None:
         raise UnavailableError("torch is not installed")
@@ -31,12 +31,12 @@ def network_training(work: Work) -> Timed:
 
 
 def hand_written_training(work: Work) -> Peer:
-    """Iterations of the program written by hand."""
+    """Time iterations of the program written by hand."""
     return Peer("torch_ppo", "training", *astuple(work), needs="torch", amount=work.steps)
 
 
 def comparison(work: Work) -> Comparison:
-    """Who is measured at this work."""
+    """Return the comparison for this work."""
     return Comparison(
         unit=STEPS,
         contestants={

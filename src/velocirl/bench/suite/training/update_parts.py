@@ -1,4 +1,4 @@
-"""Parts of an update, each alone: the gradient of PPO's loss, and a step of the optimiser."""
+"""Parts of an update in isolation: the gradient of PPO's loss, and an optimizer step."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SAMPLES = 16_384
 NEEDED = ("action", "log_probability", "advantage", "target")  # of a record
 SIZES = {"a 64x64 network": 9_360, "a 256x256 network": 86_544, "10M parameters": 10_000_000}
 BEYOND_CACHES = 5_000_000  # parameters
-TOUCHED = 7  # numbers: parameter and two moments are read and written, the gradient is read
+TOUCHED = 7  # numbers per parameter: it and two moments are read and written, the gradient is read
 
 
 def random_samples(count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Rows of a rollout, and outputs of a network: two logits and the value."""
+    """Return rows of a rollout and network outputs: two logits and the value."""
     generator = np.random.default_rng(0)
     fields = [Field(name, np.float32) for name in ("value", "log_probability", "advantage", "target")]
     rows = np.zeros(count, narrow_type(rollout_type(4, Act(1, "int32", 0), fields, ["value"])))
@@ -46,7 +46,7 @@ def random_samples(count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
 
 
 class LossGradients:
-    """The gradient of PPO's loss, for one output after another."""
+    """Gradient of PPO's loss, for one output after another."""
 
     def __init__(self, count: int = SAMPLES) -> None:
         self.samples, self.outputs = random_samples(count)
@@ -63,19 +63,19 @@ class LossGradients:
         self._run = bind_unit(loop, columns, learning_translator("ppo loss"))
 
     def call(self) -> None:
-        """All samples once."""
+        """Compute the gradients of all samples once."""
         self._run(0, len(self.samples))
 
 
 def velocirl_losing() -> Timed:
-    """Samples per second."""
+    """Time the loss gradient, in samples per second."""
     loss = LossGradients()
     needed = sum(loss.samples.dtype[name].itemsize for name in NEEDED) + 2 * loss.outputs.itemsize * 3
     return Timed(loss.call, amount=SAMPLES, cost=Cost(bytes=needed))
 
 
 def velocirl_descending(parameters: int) -> Timed:
-    """Steps of Adam, in parameters per second."""
+    """Time steps of Adam, in parameters per second."""
     optimiser = FlatOptimiser(optimiser_from("adam"), parameters)
     vector, gradient = np.zeros(parameters, np.float32), np.full(parameters, 0.1, np.float32)
     step = partial(optimiser.step, vector, gradient, 1e-4)

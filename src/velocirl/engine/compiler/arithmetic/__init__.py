@@ -1,1 +1,1 @@
-"""Arithmetic as the compiler should see it: single precision, elementary functions, products of matrices, vectors."""
+"""Arithmetic for the compiler: single precision, elementary functions, matrix products, vector width."""

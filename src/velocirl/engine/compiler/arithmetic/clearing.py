@@ -1,7 +1,7 @@
-"""Zeros for a whole row at once: what the CPU fills memory with, and on a GPU stores of sixteen bytes each.
+"""Zeroing of a whole row: by memset on the CPU, by 16-byte stores on a GPU.
 
-There, a store of one byte takes as long as one of sixteen, since the rows of neighbouring threads lie far apart and
-nobody puts their stores together.
+On a GPU, a store of one byte takes as long as one of 16. The rows of neighboring threads lie far apart, so their stores
+are not coalesced.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def clear(array):
 
 
 def _memory(context: Any, builder: Any, kind: Any, value: Any) -> tuple[Any, Any]:
-    """Where an array lies, and how many bytes it has."""
+    """Return the address and the size in bytes of an array."""
     array = context.make_array(kind)(context, builder, value)
     size = array.itemsize
     for length in cgutils.unpack_tuple(builder, array.shape, kind.ndim):
@@ -51,7 +51,7 @@ COMPILED = {clear: clear_compiled}
 
 
 def clear_by_words(intrinsic: Any) -> Any:
-    """`clear` for a GPU, for the compiler whose `intrinsic` it is."""
+    """Return `clear` for a GPU, compiled with `intrinsic`."""
 
     @intrinsic
     def clear_compiled(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
@@ -68,7 +68,7 @@ def clear_by_words(intrinsic: Any) -> Any:
 
 
 def _put_zeros(builder: Any, start: Any, size: Any) -> None:
-    """The widest stores that the place allows: narrow ones up to the first whole word, and for what is left."""
+    """Store zeros by the widest stores that the alignment allows; narrow ones at the start and at the end."""
     first, done = builder.ptrtoint(start, WORD), cgutils.alloca_once_value(builder, WORD(0))
 
     def put(width: int) -> None:

@@ -1,8 +1,8 @@
-"""Elementary functions in single precision, from arithmetic alone, so that the loop over copies can be vectorised.
+"""Elementary functions in single precision, by arithmetic alone, so that loops over environments can be vectorized.
 
 The C library's functions are calls, and a loop with a call stays scalar. Sine and cosine have an error below 2e-7 for
-|x| < 1000 and below 1e-5 for |x| < 30000, growing from there; the others are as exact as each says, for every float32,
-and a NaN stays one. CUDA uses its own functions.
+|x| < 1,000 and below 1e-5 for |x| < 30,000, growing from there. The docstrings of the others state their errors, which
+hold for every float32; a NaN stays NaN. CUDA uses its own functions.
 """
 
 from math import floor, inf, nan
@@ -21,7 +21,7 @@ PI_MIDDLE = np.float32(0.0009675025939941406)
 PI_LOW = np.float32(1.5099580252808664e-07)
 
 INVERSE_LOG_2 = np.float32(1.4426950408889634)
-LOG_2_HIGH = np.float32(0.693359375)  # the product with a whole number below 2^15 is exact
+LOG_2_HIGH = np.float32(0.693359375)  # the product with an integer below 2^15 is exact
 LOG_2_LOW = np.float32(-2.12194440e-4)
 ROUNDING = np.float32(12582912 + 126)
 EXP_LOWEST, EXP_HIGHEST = np.float32(-86.9), np.float32(89.0)
@@ -55,7 +55,7 @@ def cos(x):
 
 
 def _bits_of(typing_context: Any, x: Any) -> Any:  # noqa: ARG001
-    """The 32 bits of a float32, as an integer."""
+    """Return the 32 bits of a float32, as an integer."""
     if x != types.float32:
         raise TypingError(f"the fast elementary functions are for float32, not {x}: cast with np.float32")
 
@@ -66,7 +66,7 @@ def _bits_of(typing_context: Any, x: Any) -> Any:  # noqa: ARG001
 
 
 def _float_of(typing_context: Any, bits: Any) -> Any:  # noqa: ARG001
-    """The float32 that the lowest 32 bits of an integer stand for."""
+    """Return the float32 with the bits of an int32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -79,8 +79,8 @@ float_of: Any = intrinsic(_float_of)
 
 
 def reduced_exponent(x):
-    """Half of 2^n, and e^r - 1, where x = n log(2) + r and |r| <= log(2) / 2; for x from EXP_LOWEST to EXP_HIGHEST."""
-    # Adding 1.5 * 2^23 rounds to a whole number and leaves it in the lowest bits: 126 more make it the exponent's bits.
+    """Return 2^n / 2 and e^r - 1, where x = n log(2) + r and |r| <= log(2) / 2; x from EXP_LOWEST to EXP_HIGHEST."""
+    # Adding 1.5 * 2^23 rounds to an integer in the lowest bits; adding 126 more makes these the exponent's bits.
     shifted = x * INVERSE_LOG_2 + ROUNDING
     turns = shifted - ROUNDING
     half_power = float_of(bits_of(shifted) << 23)
@@ -95,8 +95,8 @@ def reduced_exponent(x):
 
 
 def exp(x):
-    """e^x, zero where it is below 2e-38; relative error below 2e-7."""
-    # The comparisons are so placed that a NaN passes each of them.
+    """Return e^x, or zero where it is below 2e-38; relative error below 2e-7."""
+    # The comparisons are ordered so that a NaN passes each of them.
     held = EXP_HIGHEST if x > EXP_HIGHEST else (EXP_LOWEST if x < EXP_LOWEST else x)
     half_power, less_one = reduced_exponent(held)
     # Doubled last, since 2^128 is no float32 and e^x for the largest x is.
@@ -105,18 +105,18 @@ def exp(x):
 
 
 def expm1(x):
-    """e^x - 1, without losing the digits of a small x; relative error below 2e-7."""
+    """Return e^x - 1 without losing the digits of a small x; relative error below 2e-7."""
     held = EXP_HIGHEST if x > EXP_HIGHEST else (EXP_LOWEST if x < EXP_LOWEST else x)
     half_power, less_one = reduced_exponent(held)
     return (half_power * less_one + (half_power - np.float32(0.5))) * np.float32(2)
 
 
 def log(x):
-    """The natural logarithm: -inf of 0, NaN of a negative number; error below 2e-7, absolute or relative."""
+    """Return the natural logarithm: -inf for 0, NaN for negative numbers; error below 2e-7, absolute or relative."""
     tiny = x < SMALLEST_NORMAL
     bits = bits_of(x * np.float32(8388608) if tiny else x)
     turns = np.int32(bits - SQRT_HALF_BITS) >> 23
-    rest = float_of(bits - (turns << 23)) - np.float32(1)  # the mantissa, from sqrt(1/2) to sqrt(2), less one
+    rest = float_of(bits - (turns << 23)) - np.float32(1)  # the mantissa, from sqrt(1/2) to sqrt(2), minus one
     power = np.float32(turns) - (np.float32(23) if tiny else np.float32(0))
     square = rest * rest
     series = np.float32(7.0376836292e-2)
@@ -135,7 +135,7 @@ def log(x):
 
 
 def tanh(x):
-    """The hyperbolic tangent as a quotient of polynomials; error below 3e-7, or 4e-7 without fused multiply-add."""
+    """Return the hyperbolic tangent, by a quotient of polynomials; error below 3e-7, or 4e-7 without FMA."""
     held = TANH_HIGHEST if x > TANH_HIGHEST else (-TANH_HIGHEST if x < -TANH_HIGHEST else x)
     square = held * held
     above = np.float32(-2.76076847742355e-16)
@@ -149,11 +149,11 @@ def tanh(x):
     below = below * square + np.float32(1.18534705686654e-04)
     below = below * square + np.float32(2.26843463243900e-03)
     below = below * square + np.float32(4.89352518554385e-03)
-    return held * above / below  # for every x less than 1
+    return held * above / below  # below 1 for every x
 
 
 def erf(x):
-    """The error function as a quotient of polynomials; error below 5e-7."""
+    """Return the error function of x, a quotient of polynomials; error below 5e-7."""
     held = ERF_HIGHEST if x > ERF_HIGHEST else (-ERF_HIGHEST if x < -ERF_HIGHEST else x)
     square = held * held
     above = np.float32(-2.72614225801306e-10)

@@ -1,9 +1,9 @@
 """Single precision without casts in the source.
 
 Numba types `0.5` as a double, and a double spreads: `0.5 * state.angle` would be computed and stored in double
-precision. Here the float constants of a function become float32, and an integer beside a float32 is taken as a
-float32 (as NumPy takes Python's own numbers), so that a clean source runs in single precision. Environments with a
-float64 field are left in double precision.
+precision. Here the float constants of a function become float32. An integer combined with a float32 is treated as a
+float32, as NumPy treats Python's own numbers. Clean source therefore runs in single precision. Environments with a
+float64 field stay in double precision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REAL_FUNCTIONS = {
 
 
 def single(value: Any) -> Any:
-    """A constant in single precision: floats, tuples of them, arrays, and the code of nested functions."""
+    """Convert a constant to single precision: floats, tuples of them, arrays, and the code of nested functions."""
     if type(value) is float:
         return np.float32(value)
     if isinstance(value, tuple):
@@ -49,11 +49,11 @@ def single(value: Any) -> Any:
 
 
 def _promoted(types: Any, function: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The argument types of a call after the rule: an integer beside a float32 is a float32."""
+    """Return the argument types of a call after the rule: an integer combined with a float32 is a float32."""
     integers = [isinstance(types.unliteral(argument), (types.Integer, types.Boolean)) for argument in arguments]
     if function in _DIVISIONS or function in _REAL_FUNCTIONS:
         applies = all(integers) or types.float32 in arguments
-    elif function in _POWERS:  # x ** 2 stays a power with a whole exponent, 2 ** x becomes a real one
+    elif function in _POWERS:  # x ** 2 stays a power with an integer exponent, 2 ** x becomes a real one
         applies = len(arguments) == 2 and integers[0] and arguments[1] == types.float32
     else:
         applies = function in _ARITHMETIC and types.float32 in arguments
@@ -64,15 +64,15 @@ def _promoted(types: Any, function: Any, arguments: tuple[Any, ...]) -> tuple[An
 
 @contextmanager
 def single_precision(typing_context: Any, types: Any) -> Iterator[None]:
-    """While this lasts, a target's typing follows the rule above; numba's compiler lock keeps other threads out.
+    """Apply the rule above to a target's typing in this context; numba's compiler lock keeps other threads out.
 
-    `types` is the target's own module of types: numba-cuda has a set apart from numba's.
+    `types` is the target's own module of types: numba-cuda's set is separate from numba's.
     """
     resolve, unify = typing_context.resolve_function_type, typing_context.unify_pairs
 
     def resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
         if isinstance(function, types.Dispatcher):
-            # Else numba compiles a function anew for each whole number that is written as one of its arguments.
+            # Otherwise numba compiles a function again for each literal integer among its arguments.
             arguments = tuple(types.unliteral(argument) for argument in arguments)
         elif isinstance(function, types.Function):
             arguments = _promoted(types, function.typing_key, tuple(arguments))

@@ -1,9 +1,9 @@
-"""Products of matrices that fit into the caches of one core, at the speed at which it multiplies.
+"""Products of matrices that fit into one core's caches, near the core's peak multiplication rate.
 
-A network of reinforcement learning is small: a block of rows meets matrices of 64 x 64, or 64 x 3. A general BLAS
-spends much of such a product on preparing it. Here the right-hand matrix lies in panels of sixteen columns, prepared
-once for an optimiser step; the inner loop keeps the results of up to six rows by sixteen columns in registers and does
-nothing but load, multiply and add. Measured on one AVX2 core: 80 to 90 GFLOP/s for 96 x 64 x 64, OpenBLAS 48 to 60.
+Networks in reinforcement learning are small: a block of rows meets matrices of 64 x 64, or 64 x 3. A general BLAS
+spends much of such a product on preparing it. Here the right-hand matrix is stored in panels of 16 columns, prepared
+once per optimizer step. The inner loop keeps the results of up to 6 rows by 16 columns in registers and only loads,
+multiplies and adds. Measured on one AVX2 core: 80 to 90 GFLOP/s for 96 x 64 x 64, OpenBLAS 48 to 60.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-PANEL = 16  # columns that are computed together: two registers of AVX2, one of AVX-512
+PANEL = 16  # columns computed together: two registers of AVX2, one of AVX-512
 HALF = 8  # the last panel of a matrix may be half as wide
-MANY, SOME = 6, 4  # rows that are computed together: twelve results of AVX2's sixteen registers, or fewer at the end
-UNROLL = 4  # a single row has too few results to keep the multipliers busy, so four partial sums of each
+MANY, SOME = 6, 4  # rows computed together: twelve results of AVX2's sixteen registers, or fewer at the end
+UNROLL = 4  # a single row has too few results to keep the multipliers busy: four partial sums of each
 
 
 def padded(columns: int) -> int:
-    """The number of columns that a product computes: the next whole number of half panels."""
+    """Return the number of columns that a product computes: `columns` rounded up to whole half panels."""
     return -(-columns // HALF) * HALF
 
 
 def multiply(left, left_start, left_row, left_step, right, right_start, right_panel, right_step,
              begin, begin_start, begin_row, result, result_start, result_row, rows, columns, depth):  # fmt: skip
-    """result[i, j] = begin[i, j] + sum over p of left(i, p) * right(p, j), for i < rows and j < columns.
+    """Compute result[i, j] = begin[i, j] + sum over p of left(i, p) * right(p, j), for i < rows and j < columns.
 
-    left(i, p) is left[left_start + i * left_row + p * left_step], so that a transposed matrix is only other steps.
-    The columns of `right` lie in panels, `right_panel` apart; in each, row p begins at p * right_step. `columns` is a
-    multiple of eight, `begin` may be `result` itself (to accumulate) or a row that is used for all (begin_row 0).
+    left(i, p) is left[left_start + i * left_row + p * left_step], so that a transposed matrix only has other steps. The
+    columns of `right` are stored in panels, `right_panel` apart; in each, row p begins at p * right_step. `columns` is
+    a multiple of eight. `begin` may be `result` itself (to accumulate) or one row used for all (begin_row 0).
     """
     for panel in range(0, columns, PANEL):
         tile = right_start + (panel // PANEL) * right_panel
@@ -69,7 +69,7 @@ def multiply(left, left_start, left_row, left_step, right, right_start, right_pa
 
 
 def _tile(rows: int, columns: int) -> Callable[..., None]:
-    """One tile of a product in plain Python: what the compiled form of the same size computes."""
+    """Return a tile of a product in plain Python, equivalent to the compiled tile of the same size."""
 
     def tile(left, left_start, left_row, left_step, right, right_start, right_step, begin, begin_start, begin_row,
              result, result_start, result_row, depth):  # fmt: skip
@@ -136,7 +136,7 @@ def _compiled_tile(rows: int, columns: int) -> Any:
 
 
 class _Emitter:
-    """The few instructions of which a tile consists, on vectors as wide as its rows."""
+    """Emitter of a tile's few instructions, on vectors as wide as its rows."""
 
     def __init__(self, builder: Any, rows: int, columns: int) -> None:
         self._builder = builder
@@ -149,7 +149,7 @@ class _Emitter:
         return ir.Constant(ir.IntType(64), number)
 
     def rows(self, matrix: Any, row: Any) -> list[Any]:
-        """Pointers to the first elements of the tile's rows."""
+        """Return pointers to the first elements of the tile's rows."""
         return [self._builder.gep(matrix, [self._builder.mul(row, self.whole(i))]) for i in range(self._rows)]
 
     def load(self, pointer: Any) -> Any:
@@ -165,7 +165,7 @@ class _Emitter:
 
     def add_products(self, left_rows: list[Any], left_step: Any, right: Any, right_step: Any, p: Any, sums: list[Any]
                      ) -> list[Any]:  # fmt: skip
-        """Each row's sum plus left(row, p) times row p of the panel; "contract" makes it one instruction."""
+        """Return each row's sum plus left(row, p) times row p of the panel; "contract" makes it one instruction."""
         builder = self._builder
         panel = self.load(builder.gep(right, [builder.mul(p, right_step)]))
         offset = builder.mul(p, left_step)
@@ -180,7 +180,7 @@ class _Emitter:
         return new
 
     def loop(self, first: Any, stop: Any, step: int, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
-        """`values = body(p, values)` for p from first to stop by step; returns the last values."""
+        """Run `values = body(p, values)` for p from first to stop by step; returns the last values."""
         builder = self._builder
         before = builder.block
         head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))

@@ -1,1 +1,1 @@
-"""Compiled code on disk: by what it depends on, compiled once by whichever process comes first."""
+"""Disk cache of compiled code, keyed by its dependencies; each entry is compiled by the first process that needs it."""

@@ -1,7 +1,8 @@
-"""The disk cache of compiled code: files found by what they depend on, together no larger than a bound.
+"""Disk cache of compiled code: files keyed by their dependencies, with a bound on their total size.
 
-Whatever is found counts as used, and where the bound is exceeded, what was used longest ago goes first. What is read
-is executed: it is read from a file of our own that is open, in a directory of our own that is open (see `directories`).
+A lookup counts as use; beyond the bound, the least recently used files are removed first. Files that are read are
+executed. They are therefore read only from an open file owned by the user, in an open directory owned by the user (see
+`directories`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from numba.core.serialize import dumps
 from velocirl.engine.disk.directories import cache_directory, cache_path, open_cache_directory
 from velocirl.engine.disk.files import UnsafePathError, open_own
 
-BOUND = 2 * 2**30  # bytes, unless VELOCIRL_CACHE_SIZE says otherwise
+BOUND = 2 * 2**30  # bytes, unless VELOCIRL_CACHE_SIZE is set
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-_told: set[str] = set()  # the places that could not be used
-_written = BOUND  # bytes since the cache was last looked through: at the first file of a process it is
+_told: set[str] = set()  # the directories that could not be used
+_written = BOUND  # bytes since the last check of the cache's size: the first file of a process triggers a check
 
 
 class Entry(NamedTuple):
-    """A file of the cache."""
+    """File of the cache."""
 
     path: Path
     size: int
@@ -38,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def cache_bound() -> int:
-    """The most bytes that the cache may hold."""
+    """Return the maximum size of the cache in bytes."""
     given = os.environ.get("VELOCIRL_CACHE_SIZE", "")
     if not given:
         return BOUND
@@ -49,7 +50,7 @@ def cache_bound() -> int:
 
 
 def entries() -> list[Entry]:
-    """The files of the cache, those used longest ago first."""
+    """Return the files of the cache, least recently used first."""
     found = []
     for path in cache_directory().iterdir():
         with suppress(FileNotFoundError):  # another process has removed or renamed it meanwhile
@@ -59,7 +60,7 @@ def entries() -> list[Entry]:
 
 
 def clear_cache() -> list[Entry]:
-    """Remove everything, and say what it was."""
+    """Remove all files of the cache and return their list."""
     found = entries()
     for entry in found:
         entry.path.unlink(missing_ok=True)
@@ -67,13 +68,13 @@ def clear_cache() -> list[Entry]:
 
 
 def cached_files() -> set[Path]:
-    """The files of the cache; none where there is no place for one."""
+    """Return the files of the cache; empty if there is no usable directory."""
     directory = _place()
     return set() if directory is None else set(directory.iterdir())
 
 
 def find_code(name: str) -> bytes | None:
-    """What was kept under a name, or None: also where it is damaged, and so has to be made anew."""
+    """Return the contents cached under a name; None if missing or damaged."""
     try:
         directory = open_cache_directory()
     except OSError as error:
@@ -84,7 +85,7 @@ def find_code(name: str) -> bytes | None:
             digest, code = (content := file.read())[:32], content[32:]
         if _digest(name, code) != digest:
             return None
-        with suppress(OSError):  # where nothing can be written, or it was just removed
+        with suppress(OSError):  # nothing can be written there, or it was just removed
             os.utime(name, dir_fd=directory)
     except UnsafePathError:
         raise
@@ -96,12 +97,12 @@ def find_code(name: str) -> bytes | None:
 
 
 def _digest(name: str, code: bytes) -> bytes:
-    """Checksum of a file's name and code, so that code under the name of another function is not run."""
+    """Return the checksum of a file's name and code, so that code under another function's name is not run."""
     return hashlib.sha256(name.encode() + b"\0" + code).digest()
 
 
 def keep_code(name: str, code: bytes) -> None:
-    """Keep something under a name; a full or read-only disk costs a compilation next time, not this run."""
+    """Store code under a name; on a full or read-only disk, it is only compiled again next time."""
     directory, unfinished = _place(), None
     if directory is None:
         return
@@ -120,7 +121,7 @@ def keep_code(name: str, code: bytes) -> None:
 
 
 def _count(size: int) -> None:
-    """Look through the cache when a process writes its first file, and after every few per cent of the bound."""
+    """Count written bytes; check the cache's size at a process's first file and after every 1/32 of the bound."""
     global _written
     _written += size
     bound = cache_bound()
@@ -137,7 +138,7 @@ def _count(size: int) -> None:
 
 
 def _place() -> Path | None:
-    """The directory of the cache, if there is one."""
+    """Return the directory of the cache, or None if it cannot be used."""
     try:
         return cache_directory()
     except OSError as error:
@@ -146,14 +147,14 @@ def _place() -> Path | None:
 
 
 def _forgive(error: OSError) -> None:
-    """A place that cannot be written costs time, not the run; one that is not ours, or no directory, is refused."""
+    """Warn about a directory that cannot be written; raise for an unsafe path or one that is no directory."""
     if isinstance(error, UnsafePathError | NotADirectoryError):
         raise error
     _warn(error.filename, error)
 
 
 def _warn(place: Any, error: OSError) -> None:
-    """Say it once, not for each of a hundred functions."""
+    """Warn once per directory, not for each of a hundred functions."""
     if str(place) not in _told:
         _told.add(str(place))
         warnings.warn(
@@ -164,31 +165,31 @@ def _warn(place: Any, error: OSError) -> None:
 
 
 class _Results(CompileResultCacheImpl):
-    """How numba stores a compiled function; ours needs no search for a place to put it."""
+    """Numba's storage format of a compiled function, without its search for a directory."""
 
     def __init__(self) -> None:
         pass
 
 
 class CodeFile:
-    """What numba keeps of a function, by signature and processor.
+    """Storage of numba's compiled versions of a function, by signature and processor.
 
-    In one file like all others: numba's own two would be opened by their paths, whoever they belong to.
+    One file, read like all others: numba would open its own two files by path, without checking their owner.
     """
 
     def __init__(self, name: str, dump: Callable[[Any], bytes]) -> None:
         self._name, self._dump = name, dump
 
     def load(self, key: Any) -> Any:
-        """What was saved under a key, or None."""
+        """Return the data saved under a key, or None."""
         return self._read().get(key)
 
     def save(self, key: Any, data: Any) -> None:
-        """Save something under a key, beside what there is."""
+        """Save data under a key, in addition to existing keys."""
         keep_code(self._name, self._dump({**self._read(), key: data}))
 
     def flush(self) -> None:
-        """Forget all of it."""
+        """Remove all saved data."""
         keep_code(self._name, self._dump({}))
 
     def _read(self) -> dict[Any, Any]:
@@ -197,7 +198,7 @@ class CodeFile:
 
 
 class ContentCache(FunctionCache):
-    """A numba cache whose key is a fingerprint instead of a source file's date."""
+    """Numba cache keyed by a fingerprint instead of a source file's date."""
 
     def __init__(self, function: Any, fingerprint: str, on_miss: Callable[[], None], directory: Path) -> None:
         self._name = repr(function)
@@ -212,7 +213,7 @@ class ContentCache(FunctionCache):
         return sig, codegen.magic_tuple()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function from disk, or None after telling that it has to be compiled."""
+        """Return the compiled function from disk, or None after calling `on_miss`."""
         try:
             found = super().load_overload(sig, target_context)
         except UnsafePathError:
@@ -230,17 +231,17 @@ class ContentCache(FunctionCache):
 
 
 class NoCache(NullCache):
-    """What stands in where there is no place for a cache: everything is compiled."""
+    """Cache substitute without a usable directory: everything is compiled."""
 
     def __init__(self, on_miss: Callable[[], None]) -> None:
         self._on_miss = on_miss
 
     def load_overload(self, sig: Any, target_context: Any) -> None:  # noqa: ARG002
-        """Nothing, after telling that it has to be compiled."""
+        """Return None after calling `on_miss`."""
         self._on_miss()
 
 
 def open_cache(function: Any, fingerprint: str, on_miss: Callable[[], None]) -> ContentCache | NoCache:
-    """The cache of a function in numba's format."""
+    """Return the cache of a function in numba's format."""
     directory = _place()
     return NoCache(on_miss) if directory is None else ContentCache(function, fingerprint, on_miss, directory)

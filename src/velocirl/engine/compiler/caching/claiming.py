@@ -1,7 +1,7 @@
-"""Which process compiles what, where several that have just begun need the same: one does, the others wait for it.
+"""Compile lock: among processes that need the same code at once, one compiles it and the others wait.
 
-Workers and ranks start together, and would each compile all there is. A claim is a locked file beside what it is for;
-the lock goes with its process, so that whoever waits for one that was killed does the work itself.
+Workers and ranks start together, and each would compile everything. A claim is a locked file next to the cached file.
+The lock ends with its process: if that process was killed, a waiting one does the work itself.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterator, Sequence
 from velocirl.engine.disk.directories import open_cache_directory
 from velocirl.engine.disk.files import UnsafePathError
 
-PATIENCE = 60.0  # seconds after which what another process has claimed is compiled here as well
+PATIENCE = 60.0  # seconds after which code claimed by another process is compiled here as well
 PAUSE = 0.02
 
 
 @contextlib.contextmanager
 def claimed(names: Sequence[str]) -> Iterator[set[str]]:
-    """Claim files of the cache as long as this lasts; gives those that no other process has claimed."""
+    """Claim files of the cache in this context; yields the names that no other process has claimed."""
     held: dict[str, int] = {}
     with _directory() as directory:
         try:
             for name in names:
-                with contextlib.suppress(OSError):  # of another process, or nothing can be written there
+                with contextlib.suppress(OSError):  # claimed by another process, or nothing can be written there
                     held[name] = _lock(name, directory, os.O_CREAT)
             yield set(held)
         finally:
@@ -37,7 +37,7 @@ def claimed(names: Sequence[str]) -> Iterator[set[str]]:
 
 
 def wait_for(names: Sequence[str]) -> None:
-    """Wait until nobody claims these any more."""
+    """Wait until no process claims these names."""
     until = time.monotonic() + PATIENCE
     with _directory() as directory:
         for name in names:
@@ -70,12 +70,12 @@ def _claim(name: str) -> str:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[int | None]:
-    """The directory of the cache, if there is one."""
+    """Yield the descriptor of the cache's directory, or None if it cannot be used."""
     try:
         directory = open_cache_directory()
     except UnsafePathError:
         raise
-    except OSError:  # whoever reads or writes there says so
+    except OSError:  # reads and writes report the error
         yield None
         return
     try:

@@ -1,7 +1,7 @@
-"""What a compiled function depends on, as a hash: code, constants, and everything reachable from its globals.
+"""Hash of all dependencies of a compiled function: code, constants, and everything reachable from its globals.
 
-The hash follows the values themselves, not files and dates: a helper changed in another file, a constant changed in a
-notebook, an upgraded compiler or engine each give a new hash, and a moved or reformatted file gives the old one.
+The hash follows the values themselves, not files and dates. A changed helper in another file, a changed constant in a
+notebook, or an upgraded compiler or engine each yield a new hash. A moved or reformatted file yields the old one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 
 from velocirl.engine.records import FieldType
 
-# What decides how a function is compiled, and what stands in compiled code for what a function names; all else that it
-# calls is followed from the function itself.
+# The modules that decide how a function is compiled, and what compiled code substitutes for a function's names; all
+# other code that it calls is followed from the function itself.
 _COMPILER = (
     "compiling", "frames", "linking", "printing", "translating", "units", "clock", "columns", "lanes", "registers",
     "caching/fingerprint", "arithmetic/clearing", "arithmetic/elementary", "arithmetic/precision",
@@ -35,14 +35,14 @@ _COMPILER = (
 
 @cache
 def _compiler() -> bytes:
-    """What turns functions into machine code: Python, numba, LLVM, NumPy, and the part of this engine that does so."""
+    """Hash everything that turns functions into machine code: Python, numba, LLVM, NumPy and the engine's compiler."""
     versions = f"{sys.version_info[:3]} {numba.__version__} {llvmlite.__version__} {np.__version__}"
     sources = [Path(__file__).parents[1] / f"{name}.py" for name in _COMPILER]
     return hashlib.sha256(versions.encode() + b"".join(source.read_bytes() for source in sources)).digest()
 
 
 def names_used(code: CodeType) -> set[str]:
-    """The global and attribute names that a function and the functions nested in it may look up."""
+    """Return the global and attribute names that a function and its nested functions may look up."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -51,7 +51,7 @@ def names_used(code: CodeType) -> set[str]:
 
 
 def attributes_used(code: CodeType, name: str) -> set[str]:
-    """The attributes that a function, or one nested in it, looks up directly on a global: {"pi"} for `math.pi`."""
+    """Return the attributes that a function, or a nested one, looks up directly on a global: {"pi"} for `math.pi`."""
     instructions = list(dis.get_instructions(code))
     found = {
         after.argval
@@ -63,19 +63,19 @@ def attributes_used(code: CodeType, name: str) -> set[str]:
 
 
 def names_reached(*functions: FunctionType) -> frozenset[str]:
-    """The names that functions, and all functions that they may call, look up."""
+    """Return the names that functions, and all functions that they may call, look up."""
     return frozenset().union(*(names_used(function.__code__) for function in functions_reached(*functions)))
 
 
 def names_written(*functions: FunctionType) -> frozenset[str]:
-    """The names of attributes that functions, and all functions that they may call, may write; as strings, too."""
+    """Return the attribute names that functions, and all they may call, may write; string constants count too."""
     found = [dis.get_instructions(function.__code__) for function in functions_reached(*functions)]
     written = [one.argval for some in found for one in some if one.opname in ("STORE_ATTR", "LOAD_CONST")]
     return frozenset(name for name in written if isinstance(name, str))
 
 
 def functions_reached(*functions: FunctionType) -> set[FunctionType]:
-    """Functions, and all functions that they may call."""
+    """Return functions and all functions that they may call."""
     reached: set[FunctionType] = set()
     waiting: list[Any] = list(functions)
     while waiting:
@@ -95,7 +95,7 @@ def functions_reached(*functions: FunctionType) -> set[FunctionType]:
 
 
 def python_function(value: Any) -> FunctionType | None:
-    """The Python function inside a value that the compiler can call: itself, or what a numba decorator wraps."""
+    """Return the Python function in a value that the compiler can call, itself or in a numba decorator, or None."""
     for candidate in (value, getattr(value, "py_func", None), getattr(value, "_defn", None)):
         if isinstance(candidate, FunctionType):
             return candidate
@@ -103,7 +103,7 @@ def python_function(value: Any) -> FunctionType | None:
 
 
 def fingerprint(*values: Any) -> str:
-    """A hash of functions and constants with all they depend on."""
+    """Return a hash of functions and constants with all their dependencies."""
     digest = hashlib.sha256(_compiler())
     seen: dict[Any, int] = {}
     for value in values:
@@ -114,7 +114,7 @@ def fingerprint(*values: Any) -> str:
 
 
 def _parts(value: Any, used: frozenset[str], seen: dict[Any, int]) -> Iterator[str | bytes]:
-    """What a value consists of; `used` are the names that the function which refers to it may look up."""
+    """Yield the components of a value; `used` are the names that the function referring to it may look up."""
     function = python_function(value)
     if function is not None or isinstance(value, ModuleType):
         key = id(function) if function is not None else (id(value), used)
@@ -162,6 +162,6 @@ def _described(value: Any) -> Iterator[str]:
         yield f"frozenset {sorted(map(repr, value))}"
     elif isinstance(value, EnumType):
         yield f"{value.__name__} {list(value)!r}"
-    else:  # classes and built-in functions: known by name; their behaviour is their package's version
+    else:  # classes and built-in functions: identified by name; their behavior is their package's version
         name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
         yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{name}"

@@ -1,4 +1,4 @@
-"""Work shared out among forks of this process, which have in memory all that it needs."""
+"""Parallel work in forks of this process, which share its memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE = 60.0  # seconds that forks may still take when this process has nothing left to do
-_NUMBER = struct.Struct("H")  # how a piece of work is called in the queue
+_NUMBER = struct.Struct("H")  # format of a work item in the queue
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def share_out(work: Callable[[int], bytes], count: int, processes: int) -> list[bytes]:
-    """What `work(k)` gives for every k below `count`; each process takes the next one when it has done one.
+    """Return `work(k)` for every k below `count`; each process takes the next k when it has finished one.
 
-    What a fork cannot do, for whatever reason, this process does again, so that an error is raised here.
+    Work that a fork fails to do, for any reason, is repeated by this process, so that its error is raised here.
     """
     processes = min(processes, count) if can_fork() else 1
     done: dict[int, bytes] = {}
@@ -48,21 +48,21 @@ def share_out(work: Callable[[int], bytes], count: int, processes: int) -> list[
 
 
 def can_fork() -> bool:
-    """Whether a fork is cheap and safe here: other systems' frameworks break in one, and so may MPI."""
+    """Return whether a fork is cheap and safe: other systems' frameworks break in one, and so may MPI."""
     return sys.platform == "linux" and "mpi4py.MPI" not in sys.modules
 
 
 def _fork(work: Callable[[int], bytes], queue: int, folder: Path) -> int:
-    with warnings.catch_warnings():  # a fork of a process with threads is all right if it only calls `work`
+    with warnings.catch_warnings():  # a fork of a process with threads is safe if it only calls `work`
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if process:
         return process
-    try:  # nothing of what follows may return to the caller, nor write what this process has buffered
-        gc.disable()  # what this process left to collect may be on a GPU, which a fork must not touch
+    try:  # nothing below may return to the caller, nor write what this process has buffered
+        gc.disable()  # garbage of this process may be on a GPU, which a fork must not touch
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell starts what is in the background
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored in background jobs of a shell
                 signal.signal(number, signal.SIG_DFL)
         while (k := _next(queue)) is not None:
             unfinished = folder / f"{k}.unfinished"
@@ -78,7 +78,7 @@ def _next(queue: int) -> int | None:
 
 
 def _wait(forks: list[int]) -> None:
-    """Wait for forks, and forget those that have ended."""
+    """Wait for forks, and remove those that have ended from the list."""
     until = time.monotonic() + PATIENCE
     while forks and time.monotonic() < until:
         for process in list(forks):
