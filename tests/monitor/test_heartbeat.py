@@ -283,14 +283,8 @@ def test_what_is_no_file_is_refused_at_once(run):
 
 def test_gauges_are_those_of_the_learner_and_its_environments():
     envs = SimpleNamespace(gauges=lambda: {"waiting_seconds": 1.0, "restarts": 2})
-    collector = SimpleNamespace(envs=envs)
     assert gauges_of(SimpleNamespace(metrics={})) == gauges_of(agent_at(learner=SimpleNamespace(envs=object()))) == {}
-    assert gauges_of(agent_at(learner=SimpleNamespace(collector=collector))) == {
-        "waiting_seconds": 1.0,
-        "restarts": 2.0,
-    }
-    stepping = SimpleNamespace(steps=SimpleNamespace(envs=envs))
-    assert gauges_of(agent_at(learner=stepping)) == {"waiting_seconds": 1.0, "restarts": 2.0}
+    assert gauges_of(agent_at(learner=SimpleNamespace(envs=envs))) == {"waiting_seconds": 1.0, "restarts": 2.0}
     both = SimpleNamespace(envs=envs, gauges=lambda: {"drops": 5, "gone": float("inf")})
     assert gauges_of(agent_at(learner=both)) == {"waiting_seconds": 1.0, "restarts": 2.0, "drops": 5.0}
 

@@ -8,7 +8,7 @@ import pytest
 import velocirl
 from velocirl.algorithms import algorithm_modules
 
-ROOMS = ("learners", "vector", "engine", "buffers", "networks")
+ROOMS = ("learners", "collect", "backends", "program", "vector", "engine", "buffers", "networks")
 FILES = sorted(file for room in ROOMS for file in (Path(velocirl.__file__).parent / room).rglob("*.py"))
 
 

@@ -113,8 +113,10 @@ def test_q_values_with_masks_and_parts(devices, tmp_path):
     np.testing.assert_allclose(agent.action_probabilities(seen, action_masks=masks), probabilities, rtol=1e-5)
     assert (agent.predict(seen, action_masks=masks, deterministic=True)[0] == told.argmax(axis=1)).all()
     one = {"place": place[1], "room": 2}
-    np.testing.assert_array_equal(agent.q_values(one), agent.q_values(seen)[1])
-    assert agent.q_values(one, 3) == agent.q_values(seen)[1, 3]
+    np.testing.assert_allclose(
+        agent.q_values(one), agent.q_values(seen)[1], rtol=1e-6
+    )  # products of one row round apart
+    assert agent.q_values(one, 3) == agent.q_values(one)[3]
     with pytest.raises(ValueError, match="action 4 does not exist: there are 4"):
         agent.q_values(one, 4)
     with pytest.raises(ValueError, match=r"action masks of 3 observations have shape \(3, 4\), got \(3, 2\)"):

@@ -1,4 +1,4 @@
-"""Learning from recorded data, on any device: updates alone, as many as an iteration has."""
+"""Offline learning on any device: an iteration has only updates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from velocirl.program.task import Task
 
 
 class OfflineLearner(BaseLearner):
-    """Learns from data that never changes. Of several processes, each has a part of the data."""
+    """Offline learner. Each of several processes has a part of the data."""
 
     def __init__(self, task: Task, device: Any) -> None:
         super().__init__(task, device, agents=1, scaling=task.config.precision == "fp16")
         self.sharing = sharing_of_data(task.config.effective_batch_size, task.reducer.size)
         self.updates = device.make_updates(task, self.networks, self.sharing.streams[task.reducer.rank])
+        self.ring = self.updates.ring
         zeros = device.zeros
         log = Log(zeros(1, 1, 1, dtype=np.int32), zeros(1, 1, 1), zeros(1, 1, 1, dtype=np.int32),
                   zeros(1, dtype=np.int32))  # fmt: skip
@@ -35,7 +36,7 @@ class OfflineLearner(BaseLearner):
         self.take()
 
     def prepare(self) -> None:
-        """Where the device has graphs: run everything once, record it, and return to where it began."""
+        """On a device with graphs: run everything once, capture it, and restore the initial state."""
         if not self.device.captures:
             return
         before = self.state()
@@ -50,7 +51,7 @@ class OfflineLearner(BaseLearner):
         self.load_state(before)
 
     def run(self, schedule: Pace, steps: int) -> Pending:
-        """Run as many updates as the schedule has rounds, after which the run has made `steps`."""
+        """Run `schedule.rounds` updates, after which the run has done `steps` updates."""
         began, first = self.device.mark(), steps - schedule.rounds
         self.updates.begin(schedule, first)
         self.updates.run(schedule.rounds, steps)
@@ -60,7 +61,7 @@ class OfflineLearner(BaseLearner):
         return Pending(steps, first, schedule.learning_rate, host, (began, self.device.mark()))
 
     def count(self, pending: Pending) -> None:
-        """All seconds are those of updates."""
+        """Count all seconds as update time."""
         (seconds,) = self.device.seconds_between(*pending.marks)
         add(self.phases, "update", seconds)
         self.updates.count(seconds)

@@ -24,13 +24,13 @@ from velocirl.program.task import Task
 
 
 class ReplayLearner(BaseLearner):
-    """Learns from a replay buffer, which its environments or collectors fill.
+    """Off-policy learner; its environments or collectors fill its replay buffer.
 
     With `overlap`, the steps of the next round are taken while updates run.
     """
 
     def __init__(self, task: Task, device: Any, max_steps: int) -> None:
-        """An iteration has at most `max_steps` steps of every environment."""
+        """Create a learner whose iterations have at most `max_steps` steps of every environment."""
         config = task.config
         super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
         self.sharing = sharing_of_memory(config.num_envs, config.effective_batch_size, task.reducer.size)
@@ -52,27 +52,27 @@ class ReplayLearner(BaseLearner):
 
     @property
     def envs(self) -> Any:
-        """The environments, where Python steps them."""
+        """The environments, if Python steps them."""
         return self.steps.envs
 
     @property
     def fleet(self) -> Any:
-        """The environments, where they are compiled."""
+        """The environments, if they are compiled."""
         return self.steps.fleet
 
     def gauges(self) -> dict[str, float]:
-        """Metrics of the device, of overlapping, and of collectors."""
+        """Return metrics of the device, of overlapping, and of collectors."""
         collected = self.steps.collected
         return {**super().gauges(), **self.rounds.gauges(), **({} if collected is None else collected.gauges())}
 
     def take(self) -> None:
-        """Continue from the agent's own arrays; collectors do, too."""
+        """Continue from the agent's own arrays; the collectors' weights become stale."""
         super().take()
         if self.steps.collected is not None:
             self.steps.collected.change()
 
     def prepare(self) -> None:
-        """Where the device has graphs: run everything once, record it, and return to where it began."""
+        """On a device with graphs: run everything once, capture it, and restore the initial state."""
         if not self.device.captures:
             return
         before = self.state()
@@ -80,7 +80,7 @@ class ReplayLearner(BaseLearner):
             self._begin(ANY_PACE, 0)
             if self.steps.in_kernels:
                 self.rounds.try_each()
-            else:  # whose episodes could not be taken back: records of nothing do as well
+            else:  # episodes outside of graphs cannot be undone; empty records suffice
                 self.ring.advance()
             self._decide()
             self.updates.try_each()
@@ -96,20 +96,19 @@ class ReplayLearner(BaseLearner):
         self._load(before, episodes=self.steps.in_kernels)
 
     def run(self, schedule: Pace, steps: int) -> Pending:
-        """Step all environments `schedule.rounds` times, and learn whenever an update is due."""
+        """Step all environments `schedule.rounds` times, and run the updates that fall due."""
         began = self.device.mark()
         first = steps - schedule.rounds * self.task.config.num_envs
         self._begin(schedule, first)
         laps = self.rounds.run(schedule, first)
         self.updates.end()
-        if not self.device.reports_late:
-            self.reports.check_faults(first)
+        self.reports.check_faults(first)
         self._gather()
         host = self.reports.send()
         return Pending(steps, first, schedule.learning_rate, host, (began, self.device.mark(), laps))
 
     def prefill(self, data: Recorded) -> int:
-        """Fill the replay buffer from recorded data; each rank stores what would be of its environments.
+        """Fill the replay buffer from recorded data; each rank stores the records of its own environments.
 
         Returns the number of transitions of all ranks.
         """
@@ -123,18 +122,18 @@ class ReplayLearner(BaseLearner):
         return stored
 
     def drain(self) -> Report | None:
-        """Wait for the iteration that is under way; collectors rest."""
+        """Wait for the current iteration; collectors pause."""
         if self.steps.collected is not None:
             self.steps.collected.pause()
         return super().drain()
 
     def close(self) -> None:
-        """End the collectors, where there are some."""
+        """Stop the collectors, if there are any."""
         if self.steps.collected is not None:
             self.steps.collected.close()
 
     def iterate(self, schedule: Pace, steps: int) -> Report | None:
-        """Start an iteration; where that fails, collectors end."""
+        """Start an iteration; if it fails, stop the collectors."""
         try:
             return super().iterate(schedule, steps)
         except BaseException:
@@ -147,7 +146,7 @@ class ReplayLearner(BaseLearner):
         super().wait()
 
     def fold(self) -> None:
-        """Bring the phases up to date."""
+        """Update `phases` from the counters."""
         self.rounds.fold()
 
     def count(self, pending: Pending) -> None:
@@ -180,7 +179,7 @@ class ReplayLearner(BaseLearner):
         self.steps.begin()
 
     def _bind_decisions(self) -> Callable[[], None]:
-        """Bind what is decided by episodes before updates."""
+        """Return a function that runs the algorithm's decisions by episodes before updates."""
         sums = self.steps.arrays.sums
         if sums is None:
             return lambda: None

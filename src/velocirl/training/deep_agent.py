@@ -1,7 +1,7 @@
-"""What agents with networks have in common: their networks, acting, saving, and a learner that trains them.
+"""Base class of agents with neural networks: acting, saving, and training by a learner.
 
-An algorithm is a subclass that only declares (see `program.stages`); which learner runs its stages follows from its
-networks and its device.
+An algorithm is a subclass that only declares (see `program.stages`). Its networks and its device determine which
+learner runs its stages.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ NATURE = {"network": "nature", "activation": "relu"}
 
 
 class DeepAgent(Agent):
-    """An agent that acts by a network, native or torch's, and is trained by a learner on one device."""
+    """Agent that acts by a network, native or torch's, and is trained by a learner on one device."""
 
-    # What an algorithm declares.
-    networks: ClassVar[Mapping[str, Declared]]  # by name; the first is the one that acts
-    act: ClassVar[Callable[..., Any]]  # how it acts in training: a scalar function that writes row.action
+    # Declarations of an algorithm.
+    networks: ClassVar[Mapping[str, Declared]]  # by name; the first is the acting network
+    act: ClassVar[Callable[..., Any]]  # acting in training: a scalar function that writes row.action
     update: ClassVar[tuple[Any, ...]]  # the stages of an update
-    # The metrics that functions add to, and how they are called, if shown.
+    # Metrics that functions add to, and the names they are shown under, if any.
     reports: ClassVar[Mapping[str, str | Several | None]]
-    Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
-    # What people ask an agent: scalar functions of the outputs of networks that learn, by their names. Q(s, a), also of
-    # `action` where these do not read it; and V(s), which of rollouts is written to a row.
+    Scratch: ClassVar[type | None] = None  # fields that the algorithm adds to a row
+    # Estimates for users: scalar functions of the outputs of trained networks, named as parameters.
+    # Q(s, a), with parameter `action` if no network reads it; V(s), written to a row in on-policy algorithms.
     q_value: ClassVar[Callable[..., Any] | None] = None
     state_value: ClassVar[Callable[..., Any] | None] = None
-    values: ClassVar[tuple[str, ...]] = ()  # the fields of a row that this writes
-    remembers: ClassVar[bool] = False  # whether its networks may be recurrent
+    values: ClassVar[tuple[str, ...]] = ()  # fields of a row that `state_value` writes
+    remembers: ClassVar[bool] = False  # whether the networks may be recurrent
     pictures = NATURE
 
     def __init__(self, env: Given, **config: Any) -> None:
@@ -102,27 +102,28 @@ class DeepAgent(Agent):
             scale=getattr(self.config, "scale_observations", False),
         )
         self._build()
-        if not is_loading() and self._open.device != "auto":  # what was trained on a GPU acts anywhere
+        if not is_loading() and self._open.device != "auto":  # an agent trained on a GPU can act anywhere
             require_device(self.config.device)
         self.observation_moments = RunningMoments(self.encoding.inputs)
-        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
+        self._acting = random.streams(self.seeds.acting, 1)  # random stream of actions outside of training
         self._throughput = Throughput()
-        self._read_by_functions: NDArray[Any] = np.zeros(1)  # the settings of the learner's task, once there is one
-        self._learned: dict[str, NDArray[Any]] = {}  # what was learned in another environment, until there is a learner
-        self._in_force: dict[int, Row] = {}  # scheduled settings of iterations not yet reported, by their last step
+        self._written: Any = None  # the configuration whose settings functions read
+        self._read_by_functions: NDArray[Any] = np.zeros(1)  # settings record of the learner's task, once there is one
+        self._learned: dict[str, NDArray[Any]] = {}  # learned in another environment, until there is a learner
+        self._in_force: dict[int, Row] = {}  # scheduled settings of unreported iterations, by last step
         task = self.task()
-        rehearse(task, type(self))  # so that what is wrong with an algorithm is said here
+        rehearse(task, type(self))  # raises errors of the algorithm's declarations here
         self._refuse_unread(task.settings.dtype.names or ())
 
     def _refuse_unread(self, read: Sequence[str]) -> None:
-        """Refuse schedules of settings that nothing reads while this agent learns."""
+        """Raise for schedules of settings that nothing reads while this agent trains."""
         host = {"gamma", "max_grad_norm", "max_grad_value", getattr(self.config, "explores_by", None)}
         for name in schedules_of(self.config).keys() - {*read, *host}:
             raise ValueError(f"{name}: {self.label} does not read it in training: give a number, or leave it out")
 
     def _build(self) -> None:
-        """Build the networks, and decide by their size what the configuration leaves open."""
-        self._open = self.config  # as it was before that
+        """Build the networks, and resolve the open settings that depend on their size."""
+        self._open = self.config  # configuration before open settings are resolved
         try:
             self.built = build_networks(self)
         except ImportError as error:
@@ -138,7 +139,7 @@ class DeepAgent(Agent):
         self._estimates = DeepEstimates(self)
 
     def rebuild(self, settings: Mapping[str, Any]) -> None:
-        """Build the networks anew by other settings, before training is prepared."""
+        """Rebuild the networks with other settings, before training is prepared."""
         if self._learner is not None:
             raise ValueError(f"{self.label} is prepared for training already: change its networks before prepare()")
         self.config = dataclasses.replace(self._open, **settings)
@@ -147,22 +148,22 @@ class DeepAgent(Agent):
 
     @abstractmethod
     def make_head(self) -> Head:
-        """How the network's output is read as an action."""
+        """Return the head that turns the network's outputs into actions."""
 
     @abstractmethod
     def resolve(self) -> tuple[Any, str]:
-        """The configuration with what was left open decided, so that it can be repeated; and why on this device."""
+        """Return the configuration with open settings resolved, which makes it repeatable, and the device's reason."""
 
     @abstractmethod
     def make_learner(self, task: Task) -> Learner:
-        """What trains this agent."""
+        """Return the learner that trains this agent."""
 
     @abstractmethod
     def row_names(self) -> list[str]:
-        """The fields of a row besides those that the algorithm adds."""
+        """Return the fields of a row that do not come from the algorithm."""
 
     def parts(self) -> dict[str, str]:
-        """The network and the device."""
+        """Describe the networks and the device, by name."""
         config, shown = self.config, self.config.network
         if isinstance(shown, Mapping):
             shown = ", ".join(f"{name}: {one}" for name, one in shown.items())
@@ -178,7 +179,10 @@ class DeepAgent(Agent):
         }
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Layers that somebody asked for take the place of the usual network, and a network that of the usual norms."""
+        """Add settings for images, and drop the defaults that the user's settings replace.
+
+        `hidden` replaces the default network; a network replaces the default norms.
+        """
         replaced = {"network"} if "hidden" in given and "network" not in given else set[str]()
         images = self._for_images(settings, given)
         settings = {**settings, **images}
@@ -189,7 +193,7 @@ class DeepAgent(Agent):
         return {name: value for name, value in settings.items() if name not in replaced}
 
     def _for_images(self, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings by which images are read, where nobody chose a network, a preset or an interpreter's device."""
+        """Return settings for images; empty if the user or a preset chose a network, or the device is "python"."""
         chosen = given.keys() & {"network", "hidden", "critic_hidden"} or settings.get("network") is not None
         if chosen or not self.is_generic or settings.get("device") == "python":
             return {}
@@ -203,17 +207,17 @@ class DeepAgent(Agent):
         return settings
 
     def numbers(self) -> dict[str, Any]:
-        """Numbers that functions read as settings, and where numbers begin, beside those of the configuration.
+        """Return numbers that functions read in addition to the configuration, and initial values of declared numbers.
 
-        A tuple of numbers is an array for functions.
+        Functions read a tuple of numbers as an array.
         """
         return {}
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs.
+        """Names of the constraints whose costs are reported: the environment's, or "cost" for environments in Python.
 
-        Whether infos of the latter tell a cost shows with the first of them.
+        Whether infos of the latter contain a cost is only known from the first of them.
         """
         if self.source.native is not None:
             return tuple(one.name for one in self.source.native.constraints)
@@ -221,59 +225,59 @@ class DeepAgent(Agent):
 
     @property
     def acting(self) -> str:
-        """The name of the network that acts."""
+        """Name of the network that acts."""
         return next(iter(self.networks))
 
     @property
     def network(self) -> Any:
-        """The network that acts: the plan of a native one, or the torch module."""
+        """Acting network: the layout of a native one, or the torch module."""
         self._settle()
         return self.policy.network
 
     @property
     def parameters(self) -> NDArray[np.float32]:
-        """All parameters of the network that acts, as one vector."""
+        """All parameters of the acting network, as one vector."""
         self._settle()
         return self.policy.parameters
 
     @property
     def learner(self) -> Learner:
-        """What trains this agent, once it was prepared."""
+        """Learner that trains this agent; exists after `prepare`."""
         assert self._learner is not None  # noqa: S101 - prepared
         return self._learner
 
     @property
     def is_native(self) -> bool:
-        """Whether the native learner can train this agent on the CPU."""
+        """Return whether the native learner can train this agent on the CPU."""
         return not self.config.compile and all(getattr(self.config, name, None) is None for name in MODULES)
 
     @cached_property
     def num_parameters(self) -> int:
-        """Of all networks that learn."""
+        """Number of parameters of all trained networks."""
         return sum(one.num_parameters for one in self.built.values())
 
     def learning_rate_at(self, steps: int) -> float:
-        """The learning rate after so many steps of the run."""
+        """Return the learning rate after `steps` steps of the run."""
         assert self.goal is not None  # noqa: S101 - learning
         return scheduled_value(self.config, "learning_rate", self.goal.progress(steps))
 
     @abstractmethod
     def next_iteration(self) -> tuple[Any, int]:
-        """Return the schedule of the iteration that comes next, and the steps that the run has taken after it."""
+        """Return the schedule of the next iteration, and the run's step count after it."""
 
     def iterate(self) -> Row | None:
         """Collect, estimate, update and report."""
         return self.begin_iteration(*self.next_iteration())
 
     def value_of(self, setting: str) -> float:
-        """The value of a setting in the iteration that begins, by its schedule where it has one."""
+        """Return a setting's value in the next iteration, by its schedule if it has one."""
         if setting not in schedules_of(self.config):
             return getattr(self.config, setting)
         assert self.goal is not None  # noqa: S101 - learning
         return scheduled_value(self.config, setting, self.goal.progress(self.steps))
 
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
-        """Run an iteration after which the run has taken `steps` steps; returns the metrics that there are by then."""
+        """Run an iteration that brings the run to `steps` steps; returns the metrics available by then."""
         self._write_scheduled(steps)
         report = self.learner.iterate(schedule, steps)
         if self._actor is not None:
@@ -283,19 +287,25 @@ class DeepAgent(Agent):
         return None if report is None else self._told(report)
 
     def _write_scheduled(self, steps: int) -> None:
-        """Let functions read what scheduled settings are in the iteration that ends after `steps` steps of the run."""
+        """Write the values of scheduled settings for the iteration that ends after `steps` steps of the run."""
         goal, record = self.goal, self._read_by_functions
         assert goal is not None  # noqa: S101 - learning
-        numbers, progress = {**vars(self.config), **self.numbers()}, goal.progress(self.steps)
-        changing = [name for name in scheduled_of(type(self.config)) if name not in APART and numbers[name] is not None]
-        values = {name: schedule_of(self.config, name).value(numbers[name], progress) for name in changing}
+        config, scheduled = self.config, schedules_of(self.config)
+        self._in_force[steps] = {}
+        known, self._written = config is self._written, config  # settings without a schedule change with the object
+        if known and not scheduled:
+            return
+        numbers, progress = {**vars(config), **self.numbers()}, goal.progress(self.steps)
+        names = scheduled if known else scheduled_of(type(config))
+        changing = [name for name in names if name not in APART and numbers[name] is not None]
+        values = {name: schedule_of(config, name).value(numbers[name], progress) for name in changing}
         for name, value in values.items():
             if name in (record.dtype.names or ()):
                 record[name] = value
-        self._in_force[steps] = {f"train/{name}": values[name] for name in schedules_of(self.config) if name in values}
+        self._in_force[steps] = {f"train/{name}": values[name] for name in scheduled if name in values}
 
     def take_report(self, report: Report) -> None:
-        """Let an iteration that somebody else ran be this agent's own."""
+        """Count an iteration that another loop ran as this agent's own."""
         self.steps = report.steps
         self.iterations += 1
         if self._actor is not None:
@@ -303,13 +313,16 @@ class DeepAgent(Agent):
         self.metrics = self._told(report)
 
     def drain(self) -> Row | None:
-        """The metrics of the iteration that is under way on a GPU, once it is done."""
+        """Wait for the iteration that is running on a GPU and return its metrics."""
         report = None if self._learner is None else self._learner.drain()
-        self._settle()  # whoever holds the module finds it as it is now
+        self._settle()  # the torch module, which users may hold, gets the newest parameters
         return None if report is None else self._told(report)
 
     def pause(self) -> None:
-        """Wait for the iteration that is under way on a GPU; of what a rank is told now, others would not hear."""
+        """Wait for the iteration that is running on a GPU, so that params can be changed.
+
+        Raises ValueError with several ranks: a change made on this rank now would not reach the others.
+        """
         if self._learner is not None and self.company is not None:
             raise ValueError("where several ranks train an agent, params are given before training, on every rank")
         self._late = self.drain() or self._late
@@ -322,10 +335,10 @@ class DeepAgent(Agent):
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch of them; and the state of a recurrent network.
+        """Choose the action for an observation, or the actions for a batch; see `Agent.predict`.
 
-        Give that state with the next observation, and in `episode_start` where a new episode has begun. Other networks
-        give `state` back as it was.
+        Pass the returned state with the next observation, and `episode_start` where a new episode has started. Networks
+        that are not recurrent return `state` unchanged.
         """
         if self._actor is None:
             spaces = self.source.observation_space, self.source.action_space
@@ -340,11 +353,11 @@ class DeepAgent(Agent):
         return actions, state
 
     def make_estimates(self) -> Estimates:
-        """Return what estimates by the networks of now."""
+        """Return the estimates, computed with the current parameters."""
         return self._estimates
 
     def network_arrays(self, name: str) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
-        """Return the parameters of a network that learns, and the buffers that its module keeps beside them."""
+        """Return the parameters of a trained network, and the buffers of its module."""
         if name == self.acting:
             return self.parameters, within(BUFFERS, self.policy.buffers())
         if self._learner is not None:
@@ -361,7 +374,7 @@ class DeepAgent(Agent):
         return self.built[name].initial_parameters(generator_of(self, name)), {}
 
     def prepare(self) -> None:
-        """Make the copies of the environment and compile everything, once."""
+        """Create the environments and compile everything, once."""
         if self._learner is not None:
             return
         task, company = self.task(), self.company
@@ -375,7 +388,7 @@ class DeepAgent(Agent):
                 " with other minibatches",
                 stacklevel=2,
             )
-        self._read_by_functions = task.settings
+        self._read_by_functions, self._written = task.settings, None
         self._learner = self.make_learner(task)
         if self._learned:
             tell_of_beginning(self)
@@ -388,49 +401,49 @@ class DeepAgent(Agent):
             self._waiting, self.saved_ranks = None, self.ranks
 
     def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:
-        """As every agent learns; of ranks that learn together, the first has the callbacks, the run and the display."""
+        """Return the context in which training runs; rank 0 has the callbacks, the run and the display."""
         return super().conducted(total_steps) if self.company is None else self.company.conducted(total_steps)
 
     def stops(self, signals: StopSignals) -> bool:
-        """Whether training ends before its goal, as all ranks agree."""
+        """Return whether training ends before its goal; all ranks agree on it."""
         return super().stops(signals) if self.company is None else self.company.meet(signals)
 
     def _tell(self, listeners: list[Callback], row: Row | None) -> None:
-        """As every agent does; an iteration has ended, and callbacks may take their time."""
+        """Call the callbacks, with this rank marked as resting: slow callbacks are no hang."""
         if self.company is not None:
             self.company.ranks.rest()
         super()._tell(listeners, row)
 
     @cached_property
     def company(self) -> Company | None:
-        """The ranks that train this agent together, where there are several."""
+        """Ranks that train this agent together; None with a single process."""
         return company_of(self)
 
     @property
     def ranks(self) -> int:
-        """The processes that train it together; this one alone, as long as nobody trains it."""
+        """Number of ranks that train this agent; 1 until training starts."""
         company = self.__dict__.get("company")
         return 1 if company is None else company.ranks.size
 
     @property
     def follows(self) -> bool:
-        """Whether this is a rank that is not the first."""
+        """Return whether this process is a rank other than 0."""
         return self.company is not None and self.company.ranks.rank > 0
 
     def one_rank_only(self) -> str | None:
-        """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
+        """Return why several ranks cannot train this agent, as a clause after "where"; None if they can."""
         held = [getattr(one, "held", None) for one in self.built.values()]
         if not any(one is not None and one.takes_statistics for one in held):
             return None
         return "its network takes statistics of batches, of which each rank has a part only (give LayerNorm instead)"
 
     @property
-    def in_blocks(self) -> bool:
-        """Whether CPU threads train it with its native network, block by block."""
+    def trains_natively(self) -> bool:
+        """Return whether CPU threads train this agent with its native network, block by block."""
         return self.is_native and self.config.device == "cpu"
 
     def shared_out(self) -> dict[str, int]:
-        """The settings of which each rank has a share, and so needs one."""
+        """Return the settings that are sharded over ranks; each rank needs at least one."""
         return {"num_envs": self.config.num_envs}
 
     def join(self, learner: Learner) -> None:
@@ -438,7 +451,7 @@ class DeepAgent(Agent):
         self._learner = learner
 
     def task(self) -> Task:
-        """What a learner is given to train this agent."""
+        """Return the learner's input: the algorithm bound to this environment and configuration."""
         parameters = {
             name: self.policy.parameters if name == self.acting else built.initial_parameters(generator_of(self, name))
             for name, built in self.built.items()
@@ -476,16 +489,16 @@ class DeepAgent(Agent):
 
     @property
     def frames(self) -> Frames | None:
-        """How observations are stored that are bytes; the learner of CPU threads stores what its networks read."""
-        return None if self.in_blocks or self.encoding.normalises else self.source.stored
+        """Frame storage of uint8 observations; None if the learner stores network inputs, as CPU threads do."""
+        return None if self.trains_natively or self.encoding.normalises else self.source.stored
 
     def resolver(self, fields: Sequence[str]) -> Resolver:
-        """What resolves the names in this algorithm's stages."""
+        """Return the resolver of the names in this algorithm's stages."""
         names = [*self.row_names(), *fields]
         return Resolver(type(self), self.networks, names, list(self._shown()), self.config)
 
     def settings(self, calls: Sequence[Call], others: Sequence[str] = ()) -> NDArray[Any]:
-        """The numbers of the configuration that functions read, and `others`, as a record (1,)."""
+        """Return the numbers that functions read from the configuration, and `others`, as a record (1,)."""
         reached = {*(names_reached(*(call.function for call in calls)) if calls else ()), *others}
         beside = {name: getattr(self.config, name) for name in others}
         numbers = {**beside, **dataclasses.asdict(self.config), **self.numbers()}
@@ -499,14 +512,14 @@ class DeepAgent(Agent):
         return record
 
     def own_arrays(self) -> dict[str, NDArray[Any]]:
-        """What the agent has of its own beside its policy, as the arrays themselves."""
+        """Return the agent's own arrays in addition to its policy, without copying."""
         return {"acting.rng": self._acting}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Parameters, normalisers, random streams, and all that the learner has."""
-        if self._learned:  # only a learner has what else there is of them
+        """Return parameters, normalizers, random streams, and the state of the learner."""
+        if self._learned:  # only a learner has the other arrays of the training state
             self.prepare()
-        policy = self.policy_arrays()  # first: it brings the agent's own arrays up to date
+        policy = self.policy_arrays()  # first: it syncs the agent's own arrays
         arrays = {**policy, **{name: array.copy() for name, array in self.own_arrays().items()}}
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
@@ -515,13 +528,13 @@ class DeepAgent(Agent):
         return {**arrays, **(self._learner.state() if self.company is None else self.company.state())}
 
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
-        """What the arrays of such an agent must be; those of a learner are there where it has learnt."""
+        """Return the specs that arrays of such an agent must have, including the learner's if it was trained."""
         own = {name: normaliser(array) for name, array in self.own_arrays().items() if name.endswith(".moments")}
         training = training_specs(self.task(), arrays) if TRAINED in arrays else {}
         return {**self._policy_specs(), "acting.rng": streams(1), **own, **training}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from saved arrays; those of training wait until training begins."""
+        """Load saved arrays; training state is kept until training is prepared."""
         policy = self._policy_specs()
         self.load_policy_arrays({name: arrays[name] for name in policy})
         for name, array in self.own_arrays().items():
@@ -533,17 +546,17 @@ class DeepAgent(Agent):
             self._learned = {name: array for name, array in arrays.items() if name not in others}
 
     def names_of_learned(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
-        """Return the names of all networks, optimizers and counts, of those that have learned."""
+        """Return the names of all learned arrays: networks, optimizers and counts."""
         return super().names_of_learned(arrays) | set(learned_specs(self.specs(arrays)))
 
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
-        """Parameters, what else the network keeps, and the normaliser of observations."""
+        """Return copies of the acting network's parameters and buffers, and of the observation normalizer."""
         parameters = self.parameters.copy()
         moments = self.observation_moments.state.copy()
         return {"network.parameters": parameters, "observation.moments": moments, **self.policy.buffers()}
 
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Act as these arrays say."""
+        """Load arrays returned by `policy_arrays`; the agent acts by them from now on."""
         self._settle()
         check_arrays(arrays, self._policy_specs(), allow_nan=True)
         own = {"network.parameters": self.policy.parameters, "observation.moments": self.observation_moments.state}
@@ -556,7 +569,7 @@ class DeepAgent(Agent):
             self._learner.take()
 
     def check_workers(self) -> None:
-        """Refuse more workers than copies, and workers of a compiled environment."""
+        """Raise if there are more workers than environments, or workers for a compiled environment."""
         config = self.config
         if config.workers is not None and config.workers > config.num_envs:
             raise ValueError(f"workers must be at most num_envs={config.num_envs}, got {config.workers}")
@@ -564,7 +577,7 @@ class DeepAgent(Agent):
             self.source.refuse_workers(config.workers)
 
     def resolved_precision(self, device: str) -> str:
-        """The precision of products on a device."""
+        """Return the precision of matrix products on a device."""
         config = self.config
         precision = {"cuda": "tf32"}.get(kind_of(device), "float32") if config.precision == "auto" else config.precision
         if kind_of(device) != "cuda" and (precision == "tf32" or (self.is_native and precision != "float32")):
@@ -573,12 +586,12 @@ class DeepAgent(Agent):
         return precision
 
     def row(self, report: Report) -> Row:
-        """The metrics of an iteration, under the names that Stable-Baselines3 uses; None where no row had one."""
+        """Return the metrics of an iteration, under Stable-Baselines3's names; None if no row had a value."""
         means = {name: None if mean != mean else mean for name, mean in report.means.items()}
         return {f"train/{shown}": means.get(name) for name, shown in self._shown().items() if shown is not None}
 
     def _shown(self) -> dict[str, str | None]:
-        """The metrics by name, and how they are called; of those that come several at a time, each."""
+        """Return the display names of metrics, by name; metrics with several entries are listed one by one."""
         found: dict[str, str | None] = {}
         for name, shown in self.reports.items():
             if isinstance(shown, Several):
@@ -590,7 +603,7 @@ class DeepAgent(Agent):
         return found
 
     def width_of(self, field: str) -> int:
-        """How many numbers a network reads of a field."""
+        """Return how many numbers a network reads of a field."""
         if field in ("observation", "next_observation"):
             return self.encoding.inputs
         if field == "action":
@@ -599,7 +612,7 @@ class DeepAgent(Agent):
         return int(np.prod(found[field].shape[-1:])) if field in found else 1
 
     def _policy_specs(self) -> Specs:
-        """What `policy_arrays` gives."""
+        """Return the specs of the arrays that `policy_arrays` returns."""
         parameters = {"network.parameters": self.policy.parameters, **self.policy.buffers()}
         moments = {"observation.moments": normaliser(self.observation_moments.state)}
         return {**{name: as_own(array) for name, array in parameters.items()}, **moments}
@@ -618,15 +631,15 @@ class DeepAgent(Agent):
         gauges = learner_gauges(self)
         row |= self._throughput.figures(row["time/time_elapsed"] or 0.0, report.optimiser_steps, gauges)
         row |= {name: one for name, one in gauges.items() if name.startswith(ROOMS) and not name.endswith(WAITED)}
-        row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
+        row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has started
         return row
 
     def _settle(self) -> None:
-        """Bring what the agent has of its own up to date, where a GPU is ahead of it."""
+        """Sync the agent's own arrays from the learner, as a GPU may be ahead of them."""
         if self._learner is not None:
             self._learner.settle()
 
 
 def static(kind: type, name: str) -> Any:
-    """A function that a class declares, as it was written."""
+    """Return a function as declared in a class, without binding it."""
     return inspect.getattr_static(kind, name)

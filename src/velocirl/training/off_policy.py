@@ -1,4 +1,4 @@
-"""What all algorithms that learn from a replay buffer share: settings, the pace of their iterations, their learner."""
+"""Base classes of algorithms that learn from a replay buffer: settings, pace of iterations, learner."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
 from velocirl.vector.given import GIVEN
 
-# An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
-# has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
+# Maximum steps of an iteration: callbacks run often enough, at negligible cost. WORK shortens iterations with large
+# updates, which would take seconds: multiplications in all passes of an iteration's updates.
 STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
-OVERLAPPED_ROUNDS = 32  # of an iteration, whose first steps and last updates have nothing beside them
-PASSES = 5  # over the parameters in an update, about
+OVERLAPPED_ROUNDS = 32  # minimum per iteration: its first steps and last updates overlap with nothing
+PASSES = 5  # passes over the parameters per update, approximately
 
 
 def _train_freq(value: Any, known: Known) -> dict[str, Any]:
-    """Steps of all copies together: there, a step of all copies counts once."""
+    """Translate SB3's train_freq: it counts a step of all environments once; train_every counts each environment."""
     count, unit = value if isinstance(value, (tuple, list)) else (value, "step")
     if unit != "step":
         raise ValueError("updates follow steps and not episodes: give train_every=, in steps of all copies together")
@@ -52,12 +52,12 @@ def _train_freq(value: Any, known: Known) -> dict[str, Any]:
 
 
 def _gradient_steps(value: Any, known: Known) -> dict[str, Any]:
-    """There, -1 is an update for each step since the last round."""
+    """Translate SB3's gradient_steps: -1 means one update per step since the last round."""
     return {"gradient_steps": known["train_every"] if value == -1 else value}
 
 
 def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
-    """Updates between those of the target network; there, steps of all copies are counted."""
+    """Translate SB3's interval, in steps over all environments, into updates between target updates."""
     rounds, rest = divmod(value * known["gradient_steps"], known["train_every"])
     if rest or rounds < 1:
         raise ValueError(
@@ -68,14 +68,14 @@ def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
 
 
 def _exploration_rate(value: Any, _: Known) -> dict[str, Any]:
-    """As of a table: a schedule is that of all of training, and a number stays."""
+    """Translate the tabular setting: a schedule spans all of training, a number stays constant."""
     steady = {} if is_schedule(value) else {"exploration_final": value}
     return {"exploration_initial": value, **steady}
 
 
 @dataclass(frozen=True)
 class OffPolicyConfig(CollectingConfig):
-    """The settings of learning from a memory. The preset of an environment replaces these defaults."""
+    """Settings of off-policy algorithms. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
         **DeepConfig.words,
@@ -146,18 +146,18 @@ class OffPolicyConfig(CollectingConfig):
 
     @property
     def rounds_of_updates(self) -> int:
-        """Steps of each copy from one round of updates to the next."""
+        """Steps per environment between rounds of updates."""
         return -(-self.train_every // self.num_envs)
 
     @property
     def effective_batch_size(self) -> int:
-        """Transitions of an update."""
+        """Number of transitions in an update."""
         return self.batch_size * self.gradient_accumulation
 
 
 @dataclass(frozen=True)
 class ExploringConfig(OffPolicyConfig):
-    """Learning from a memory with random actions now and then."""
+    """Settings of off-policy algorithms with random actions (epsilon-greedy)."""
 
     words: ClassVar[Mapping[str, Word]] = {
         **OffPolicyConfig.words,
@@ -189,7 +189,7 @@ class ExploringConfig(OffPolicyConfig):
 
 @dataclass(frozen=True)
 class ActorCriticConfig(OffPolicyConfig):
-    """Learning from a memory with an actor and critics."""
+    """Settings of off-policy actor-critic algorithms."""
 
     words: ClassVar[Mapping[str, Word]] = {**OffPolicyConfig.words, "target_update_interval": renamed("target_every")}
     num_envs: int = 1
@@ -221,7 +221,7 @@ def _action_noise(value: Any, _: Known) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class NoisyConfig(ActorCriticConfig):
-    """Learning from a memory with an actor of continuous actions."""
+    """Settings of off-policy actor-critic algorithms with continuous actions and action noise."""
 
     words: ClassVar[Mapping[str, Word]] = {**ActorCriticConfig.words, "action_noise": Word(("noise",), _action_noise)}
     fixed: ClassVar[frozenset[str]] = frozenset({"noise_correlation"})
@@ -238,33 +238,36 @@ class NoisyConfig(ActorCriticConfig):
 
 
 def generic_buffer_size(inputs: int) -> int:
-    """Transitions in a replay buffer by default: a million, as is customary, or fewer where they take more than 1 GiB.
+    """Return the default size of a replay buffer: a million transitions, as is customary, or fewer within 1 GiB.
 
-    Memory is claimed as the buffer fills, on a GPU at once. Pictures get the 100,000 of `OffPolicyConfig`.
+    Memory is allocated as the buffer fills, on a GPU at once. Images get the 100,000 transitions of `OffPolicyConfig`.
     """
-    transition = 2 * 4 * inputs  # bytes of the two observations
+    transition = 2 * 4 * inputs  # bytes of both observations
     return min(max(2**30 // transition, OffPolicyConfig.buffer_size), 1_000_000)
 
 
 class OffPolicyAgent(TransitionAgent):
-    """Step all copies, remember, and learn from what is remembered."""
+    """Off-policy agent: steps all environments, stores transitions, and learns from the replay buffer."""
 
     config: Any
-    decide: ClassVar[tuple[Any, ...]] = ()  # `once` of the episodes that ended, before updates; within `every`, of many
+    decide: ClassVar[tuple[Any, ...]] = ()  # `once` stages over ended episodes, before updates
 
     def __init__(self, env: Given, **config: Any) -> None:
-        """`prefill` is the path of a data set, or a `velocirl.Dataset`."""
+        """Accept as `prefill` the path of a dataset, or a `velocirl.Dataset`."""
         given = config.get("prefill")
         self._prefill = given if isinstance(given, Dataset) else None
-        self._remembered = 0  # transitions that came into the memory beside those of this run's steps
+        self._remembered = 0  # stored transitions that are not from this run's steps
         if given is not None:
             config["prefill"] = path_of(given)
         super().__init__(env, **config)
         if self._prefill is not None:
-            self._recorded()  # what does not fit is refused here
+            self._recorded()  # raises here if the data does not fit
 
     def generic_settings(self) -> Mapping[str, Any]:
-        """Observations are scaled by the bounds of their space, unless they are bounded by design; a large buffer."""
+        """Return the generic defaults: a large buffer, and observations scaled by their bounds where needed.
+
+        Observations that are bounded by design are not scaled.
+        """
         space = self.source.observation_space
         return {
             "scale_observations": not bounded_by_design(space),
@@ -273,29 +276,29 @@ class OffPolicyAgent(TransitionAgent):
         }
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Where there is a memory to begin with, nothing is waited for."""
+        """Start learning at once if the replay buffer is prefilled."""
         settings = super().fitted(settings, given)
         early = given.get("prefill") is not None and "learning_starts" not in given
         return {**settings, "learning_starts": 0} if early else settings
 
     def prepare(self) -> None:
-        """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
+        """Create the environments and compile everything, once; fill the replay buffer from `prefill`."""
         if self._learner is None and self.company is not None and not self.company.begun:
-            self.company.begin()  # from which a rank knows whether there is something to go on from
+            self.company.begin()  # after this, every rank knows whether there is a saved state
         waiting, made, elsewhere = self._waiting, self._learner is None, bool(self._learned)
         super().prepare()
         if not made:
             return
-        if waiting is not None:  # a saved memory, or none
+        if waiting is not None:  # saved replay buffer, or none
             self._remembered = (int(waiting[COUNTS][TOTAL]) if COUNTS in waiting else 0) - self.steps
-        elif elsewhere:  # with an empty memory
+        elif elsewhere:  # with an empty replay buffer
             self._remembered = -self.steps
         elif self.config.prefill is not None:
-            learner: Any = self.learner  # all that learn from memory do
+            learner: Any = self.learner  # all off-policy learners have `prefill`
             self._remembered = learner.prefill(self._recorded())
 
     def continue_from(self, other: DeepAgent | str | Path) -> Self:
-        """Begin with the networks of an agent that has learned from data, or from the file or run of one.
+        """Start with the networks of an agent that has learned from data, or from the file or run of one.
 
         TD3 continues TD3BC and ReBRAC, OnlineIQL continues IQL, OnlineCQL and SAC continue CQL, DQN continues
         DiscreteCQL, DiscreteSAC continues DiscreteIQL. Settings that decide the shapes of networks (`hidden`,
@@ -309,7 +312,7 @@ class OffPolicyAgent(TransitionAgent):
         return self
 
     def _recorded(self) -> Recorded:
-        """The data to begin with, as networks read it."""
+        """Return the `prefill` data as networks read it."""
         config, path = self.config, self.config.prefill
         if self._prefill is None:
             if path == UNNAMED:
@@ -329,7 +332,7 @@ class OffPolicyAgent(TransitionAgent):
 
     @property
     def exploration(self) -> tuple[float, float, float, float]:
-        """How much is explored at first, after a share of training, that share, and at the end."""
+        """Exploration at first, after a fraction of training, that fraction, and exploration at the end."""
         config = self.config
         if isinstance(config, ExploringConfig):
             last = config.exploration_final if config.exploration_last is None else config.exploration_last
@@ -338,7 +341,7 @@ class OffPolicyAgent(TransitionAgent):
         return noise, noise, 1.0, noise
 
     def exploration_over(self, first: int, last: int) -> tuple[float, float, float, float]:
-        """Return the same for the steps of one iteration: where it has a schedule, the line between its two ends."""
+        """Return `exploration` for the steps of one iteration: a schedule becomes the line between its two ends."""
         name = getattr(self.config, "explores_by", "")
         if name not in schedules_of(self.config):
             return self.exploration
@@ -346,11 +349,11 @@ class OffPolicyAgent(TransitionAgent):
         begin, end = self.goal.progress(first), self.goal.progress(last)
         low, high = (scheduled_value(self.config, name, progress) for progress in (begin, end))
         slope = (high - low) / max(end - begin, 1e-12)
-        start, stop = low - slope * begin, low + slope * (1.0 - begin)  # of that line over all of training
+        start, stop = low - slope * begin, low + slope * (1.0 - begin)  # that line, extended over all of training
         return start, stop, 1.0, stop
 
     def resolve(self) -> tuple[Any, str]:
-        """Threads, device and precision."""
+        """Resolve threads, device and precision."""
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
@@ -363,7 +366,7 @@ class OffPolicyAgent(TransitionAgent):
         return dataclasses.replace(config, **self.parallelism(), device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
-        """Ranks are CPU threads of several processes, each with copies and a memory of its own."""
+        """Return why several ranks cannot train this agent: each needs environments and a replay buffer of its own."""
         config = self.config
         if config.overlap or config.collectors is not None:
             return "it collects and learns at the same time (overlap or collectors)"
@@ -373,14 +376,14 @@ class OffPolicyAgent(TransitionAgent):
             return 'one order of all errors decides what it draws (priority="rank", unlike "proportional")'
         if self.source.id.startswith(GIVEN):
             return "its environments are objects that were given to it"
-        if not self.in_blocks and config.priority != "none":
+        if not self.trains_natively and config.priority != "none":
             return "its memory has priorities, and its network is torch's or its device not the CPU"
-        if not self.in_blocks and self.frames is not None:
+        if not self.trains_natively and self.frames is not None:
             return "its memory has pictures frame by frame"
         return super().one_rank_only()
 
     def _refuse_overlap(self, device: str) -> None:
-        """Refuse to overlap where nothing would be gained."""
+        """Raise if overlap would gain nothing."""
         if self.config.overlap and self.source.native is None:
             raise ValueError(
                 f"overlap is for compiled environments, and {self.source.id} steps in Python: leave it out, or give it"
@@ -393,7 +396,7 @@ class OffPolicyAgent(TransitionAgent):
             )
 
     def next_iteration(self) -> tuple[Pace, int]:
-        """Steps into the replay buffer and the updates that are due, for about a tenth of a second."""
+        """Return the pace of an iteration of about a tenth of a second: its steps and the updates due."""
         assert self.goal is not None  # noqa: S101 - learning
         copies = self.config.num_envs
         left = -(-(self.goal.stop - self.steps) // copies)
@@ -402,9 +405,9 @@ class OffPolicyAgent(TransitionAgent):
 
     @property
     def steps_of_iteration(self) -> int:
-        """The steps that each copy takes in an iteration."""
+        """Steps per environment in an iteration."""
         config = self.config
-        if free(config):  # then updates do not decide how long it is
+        if free(config):  # then its duration does not depend on updates
             return max(STEPS[kind_of(config.device)] // config.num_envs, 1)
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
@@ -412,7 +415,7 @@ class OffPolicyAgent(TransitionAgent):
         return max(int(min(steps, WORK[kind_of(config.device)] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
-        """When what is done in the iteration that comes next."""
+        """Return the pace of the next iteration: when it steps, updates and explores."""
         config, goal = self.config, self.goal
         assert goal is not None  # noqa: S101 - learning
         initial, final, fraction, last = self.exploration_over(self.steps, self.steps + rounds * config.num_envs)
@@ -436,7 +439,7 @@ class OffPolicyAgent(TransitionAgent):
         )
 
     def task(self) -> Task:
-        """What a learner is given, with what is decided by the episodes that ended."""
+        """Return the learner's input, with the decisions over ended episodes."""
         task = super().task()
         if not self.decide:
             return task
@@ -447,21 +450,21 @@ class OffPolicyAgent(TransitionAgent):
         return dataclasses.replace(task, decisions=decisions, decided_by=decided_by, settings=settings)
 
     def make_learner(self, task: Task) -> Learner:
-        """A learner from a replay buffer."""
-        if not self.in_blocks:
+        """Return the learner from a replay buffer."""
+        if not self.trains_natively:
             self._refuse()
         from velocirl.learners.making import make_replay
 
-        return make_replay(task, self.steps_of_iteration, self.num_parameters, native=self.in_blocks)
+        return make_replay(task, self.steps_of_iteration, self.num_parameters, native=self.trains_natively)
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from saved arrays, where their memory can be followed."""
+        """Load saved arrays; raises if their replay buffer does not fit the settings."""
         if TRAINED in arrays:
             check_group(self.config, arrays, frames=self.frames is not None or "memory.edges" in arrays)
         super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
-        """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""
+        """Return the metrics of an iteration; losses are None before learning starts."""
         row: Row = {
             "train/gradient_norm": report.gradient_norm if report.minibatches > 0 else None,
             "train/learning_rate": report.learning_rate,
@@ -474,7 +477,7 @@ class OffPolicyAgent(TransitionAgent):
         return row
 
     def _exploration_rate(self, steps: int) -> float:
-        """The probability of a random action after so many steps of the run."""
+        """Return the probability of a random action after `steps` steps of the run."""
         assert self.goal is not None  # noqa: S101 - learning
         if steps < self.config.learning_starts:
             return 1.0
@@ -483,7 +486,7 @@ class OffPolicyAgent(TransitionAgent):
         return float(exploration_at(steps, self.pace(1)))
 
     def _refuse(self) -> None:
-        """Refuse settings that only the learner of CPU threads has."""
+        """Raise for settings that only the learner of CPU threads supports."""
         config, native = self.config, 'leave network out, and give device="cpu"'
         if config.priority == "rank":
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')

@@ -1,6 +1,6 @@
-"""What all algorithms that learn from recorded data share: settings, the data, the pace of their iterations.
+"""Base classes of algorithms that learn from recorded data: settings, data, pace of iterations.
 
-No environment is stepped: `learn` counts updates, and what an episode would return is known by evaluating alone.
+No environment is stepped: `learn` counts updates, and episode returns are known only from evaluations.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
 from velocirl.vector.making import GYMNASIUM
 
-# An iteration has so many updates: often enough for callbacks, rarely enough to cost nothing. Where updates are large
-# it has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
+# Maximum updates of an iteration: callbacks run often enough, at negligible cost. WORK shortens iterations with large
+# updates, which would take seconds: multiplications in all passes of an iteration's updates.
 UPDATES = {"cpu": 1024, "cuda": 4096, "python": 8}
 WORK = {"cpu": 1.0e10, "cuda": 1.0e12, "python": 1.0e7}
-PASSES = 5  # over the parameters in an update, about
+PASSES = 5  # passes over the parameters per update, approximately
 
 
 @dataclass(frozen=True)
 class OfflineConfig(DeepConfig):
-    """The settings of learning from data. The preset of an environment replaces these defaults."""
+    """Settings of offline algorithms. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
         **{name: word for name, word in COMMON.items() if name != "n_envs"},
         "normalize": normalized("normalise_observations"),
     }
-    # No copy of an environment is stepped, and a memory that is data has nothing to set.
+    # No environment is stepped, and recorded data has no replay buffer settings.
     num_envs: ClassVar[int] = 1  # pyright: ignore[reportIncompatibleVariableOverride]
     workers: ClassVar[int | None] = None  # pyright: ignore[reportIncompatibleVariableOverride]
     check: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -77,13 +77,13 @@ class OfflineConfig(DeepConfig):
 
     @property
     def effective_batch_size(self) -> int:
-        """Transitions of an update."""
+        """Number of transitions in an update."""
         return self.batch_size * self.gradient_accumulation
 
 
 @dataclass(frozen=True)
 class OfflineCriticConfig(OfflineConfig):
-    """Learning from data with critics and targets that follow them."""
+    """Settings of offline algorithms with critics and target networks."""
 
     target_every: int = 1
     """Number of updates between updates of the target networks."""
@@ -102,12 +102,12 @@ class OfflineCriticConfig(OfflineConfig):
 
 
 def act(head, actor, row, mask, rng):
-    """An action by the policy: nobody asks for one while an agent learns from data alone."""
+    """Sample an action from the policy; never called while an agent learns from data alone."""
     head.sample(actor, mask, rng, row.action)
 
 
 class OfflineAgent(TransitionAgent):
-    """Learns from recorded data, for an environment or for the spaces of the data alone."""
+    """Agent that learns from recorded data, for an environment or only for the spaces of the data."""
 
     config: Any
     counted = "updates"
@@ -116,7 +116,7 @@ class OfflineAgent(TransitionAgent):
     for_numbers = "BC, TD3BC, IQL or CQL"
 
     def __init__(self, env: Given | DataSource | None = None, **config: Any) -> None:
-        """`data` is the path of a data set, or a `Dataset`; without `env`, the agent is for what the data is of."""
+        """Accept as `data` the path of a dataset, or a `Dataset`; `env` defaults to the environment of the data."""
         given = config.get("data")
         if given is None:
             raise ValueError(
@@ -125,7 +125,7 @@ class OfflineAgent(TransitionAgent):
             )
         self._data: Dataset | None = given if isinstance(given, Dataset) else None
         self._path = config["data"] = path_of(given)
-        # A saved agent has all that it needs to act, and asks for its data when it goes on learning.
+        # A saved agent can act without its data; the data is loaded when training continues.
         loaded = config.get("data_sha256") is not None and env is not None
         if not loaded:
             self._data = self._data or Dataset.load(self._path)
@@ -142,20 +142,20 @@ class OfflineAgent(TransitionAgent):
         super().prepare()
 
     def _measure(self) -> None:
-        """Find by what observations are normalised, unless that is known."""
+        """Compute the normalization of observations, unless it is known."""
         if self.encoding.normalises and not self.observation_moments.state[0].any():
             self.recorded.measure()
 
     def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
-        """The environment, or where there is none, the spaces of the data."""
+        """Create the source: the environment, or without one the spaces of the data."""
         if isinstance(env, DataSource):
             return env
         source = super().make_source(env, config)
-        source.num_envs = None  # however many copies were given, none is stepped
+        source.num_envs = None  # given environments are never stepped
         return source
 
     def _given_by(self, data: Dataset, config: dict[str, Any]) -> str | DataSource:
-        """The environment that data names, where it is known; else its spaces."""
+        """Return the environment that the data names, or its spaces if the environment is unknown."""
         info = data.info
         if info.environment is None or not (
             info.environment in registry.list_envs() or info.environment.startswith(GYMNASIUM)
@@ -167,7 +167,7 @@ class OfflineAgent(TransitionAgent):
 
     @property
     def data(self) -> Dataset:
-        """The data that is learnt from; raises where it is not what it was, or not of this environment."""
+        """Dataset of the training; raises if its content has changed or it belongs to another environment."""
         if self._data is None:
             if self._path == UNNAMED:
                 raise ValueError(f"{self.name} learnt from data that was given as an object: give it again as data=")
@@ -184,13 +184,13 @@ class OfflineAgent(TransitionAgent):
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The data as networks read it."""
+        """Data as networks read it."""
         spaces = self.source.observation_space, self.source.action_space
         return Recorded(lambda: self.data, *spaces, self.encoding, self.observation_moments, self.constraints)
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of which costs are told: those of the environment, or those in data of none."""
+        """Names of the constraints whose costs are known: the environment's, or without one the data's."""
         if self.source.native is None:
             return self.data.info.constraints if reads_costs(self.Scratch) else ()
         return super().constraints
@@ -201,15 +201,22 @@ class OfflineAgent(TransitionAgent):
         callbacks: Step | Callback | Iterable[Any] | None = (),
         **options: Any,
     ) -> Self:
-        """Train for `total_steps` more gradient updates, or, without them, to the end of an interrupted run.
+        """Train for `total_steps` more gradient updates, or, if it is None, to the end of an interrupted run.
 
-        No step of an environment is taken: whatever counts steps elsewhere (checkpoints, `Evaluate`, schedules) counts
-        updates here. All else is as `Agent.learn` says.
+        No environment is stepped: checkpoints, `Evaluate` and schedules count updates instead of steps.
+
+        Args:
+            total_steps: Number of further updates.
+            callbacks: Called after each iteration, see `Agent.learn`.
+            **options: Other arguments of `Agent.learn`.
+
+        Returns:
+            The agent itself.
         """
         return super().learn(total_steps, callbacks, **options)
 
     def resolve(self) -> tuple[Any, str]:
-        """Threads, device and precision."""
+        """Resolve threads, device and precision."""
         config = self.config
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native,
@@ -220,10 +227,10 @@ class OfflineAgent(TransitionAgent):
 
     @property
     def frames(self) -> None:
-        """Data has whole observations."""
+        """None: datasets store whole observations."""
 
     def next_iteration(self) -> tuple[Pace, int]:
-        """As many updates as take about a tenth of a second."""
+        """Return the pace of an iteration of updates, about a tenth of a second long."""
         assert self.goal is not None  # noqa: S101 - learning
         config, goal = self.config, self.goal
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
@@ -251,23 +258,23 @@ class OfflineAgent(TransitionAgent):
         return pace, self.steps + updates
 
     def shared_out(self) -> dict[str, int]:
-        """No copy is stepped; each rank has a part of the data, and of each batch."""
+        """Return the sharded settings: each rank has a part of the data and of each batch."""
         return {"batch_size": self.config.effective_batch_size}
 
     def task(self) -> Task:
-        """What a learner is given, with the data."""
+        """Return the learner's input, with the data."""
         return dataclasses.replace(super().task(), recorded=self.recorded)
 
     def make_learner(self, task: Task) -> Learner:
-        """A learner from data."""
-        if not self.in_blocks:
+        """Return the learner from data."""
+        if not self.trains_natively:
             require_device(self.config.device)
         from velocirl.learners.making import make_offline
 
-        return make_offline(task, self.num_parameters, native=self.in_blocks)
+        return make_offline(task, self.num_parameters, native=self.trains_natively)
 
     def row(self, report: Report) -> Row:
-        """The metrics of an iteration."""
+        """Return the metrics of an iteration."""
         return {
             "train/gradient_norm": report.gradient_norm,
             "train/learning_rate": report.learning_rate,

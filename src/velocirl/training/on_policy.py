@@ -1,4 +1,4 @@
-"""What algorithms have in common that learn from rollouts: their settings, their iterations, their learner."""
+"""Base classes of on-policy algorithms: their settings, iterations and learner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from velocirl.vector.vec_env import Normalized
 
 @dataclass(frozen=True)
 class OnPolicyConfig(CollectorsConfig):
-    """The settings of learning from rollouts. The preset of an environment replaces these defaults."""
+    """Settings of on-policy algorithms. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
         **DeepConfig.words,
@@ -95,39 +95,39 @@ class OnPolicyConfig(CollectorsConfig):
 
     @property
     def batch(self) -> int:
-        """Samples of a rollout."""
+        """Number of samples of a rollout."""
         return self.num_envs * self.horizon
 
     @property
     def num_minibatches(self) -> int:
-        """Minibatches of an epoch."""
+        """Number of minibatches of an epoch."""
         most = self.num_envs if self.minibatches == "environments" else self.batch
         return min(max(round(self.batch / self.minibatch_size), 1), most)
 
 
-LEAST_HORIZON = 8  # steps of a rollout, where there are so many copies that fewer would do
+LEAST_HORIZON = 8  # minimum generic rollout length, for many environments
 
 
 class OnPolicyAgent(DeepAgent):
-    """Collect a rollout, estimate how good its actions were, and learn from it."""
+    """On-policy agent: collects a rollout, estimates advantages and learns from it."""
 
-    # What an algorithm declares beside what every one does.
-    value: ClassVar[Callable[..., Any]]  # a scalar function that writes the values of an observation
-    values: ClassVar[tuple[str, ...]]  # into these fields of its row
-    estimate: ClassVar[tuple[Any, ...]]  # functions over a copy's column in time, after a rollout, then some of `once`
-    before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch,
-    reestimate: ClassVar[tuple[Any, ...]] = ()  # and functions over columns after those
-    explained: ClassVar[tuple[str, str] | None] = None  # the fields of a value, and of what it should have been
+    # Declarations of an on-policy algorithm, in addition to the common ones.
+    value: ClassVar[Callable[..., Any]]  # scalar function that writes the values of an observation
+    values: ClassVar[tuple[str, ...]]  # fields of the row that `value` writes
+    estimate: ClassVar[tuple[Any, ...]]  # functions over per-environment columns after a rollout, then `once` stages
+    before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch
+    reestimate: ClassVar[tuple[Any, ...]] = ()  # functions over columns after these stages
+    explained: ClassVar[tuple[str, str] | None] = None  # fields of a value and its target
     remembers = True
     config: Any
 
     def generic_settings(self) -> Mapping[str, Any]:
-        """Rewards are normalised, and observations unless they are bounded by design."""
+        """Return the generic defaults: normalized rewards, and normalized observations unless bounded by design."""
         wild = not bounded_by_design(self.source.observation_space)
         return {"normalise_observations": wild, "normalise_rewards": True, **super().generic_settings()}
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """A rollout of as many samples whatever the number of copies, where settings are generic defaults."""
+        """Adapt the generic rollout length to `num_envs`, so that a rollout always has as many samples."""
         settings = super().fitted(settings, given)
         generic = self.generic_settings() if self.is_generic else {}
         copies = settings.get("num_envs")
@@ -142,7 +142,7 @@ class OnPolicyAgent(DeepAgent):
             self._begin_normalizing(self.source.normalized)
 
     def _begin_normalizing(self, given: Normalized) -> None:
-        """Begin with the statistics of a VecNormalize, and say where it does something else."""
+        """Start with the statistics of a VecNormalize, and warn where its behavior differs from velocirl's."""
         config = self.config
         if config.normalise_observations and given.seen is not None:
             self.observation_moments.state[:] = given.seen
@@ -165,22 +165,22 @@ class OnPolicyAgent(DeepAgent):
             )
 
     def row_names(self) -> list[str]:
-        """What is known of a step of a rollout."""
+        """Return the fields of a rollout's row."""
         finals = [f"final_{name}" for name in self.values]
         return ["observation", "action", "reward", "ended", "mask", *finals]
 
     def make_head(self) -> Head:
-        """The distribution over actions that the environment's action space asks for."""
+        """Return the action distribution for the environment's action space."""
         return head_for(_from_zero(self.source.action_space), self.source.masked)
 
     def resolve(self) -> tuple[Any, str]:
-        """Threads, device and precision."""
+        """Resolve threads, device and precision."""
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
         self._refuse_collectors()
         size = launch_of(config.runtime).size
-        copies = -(-config.num_envs // size)  # of a process
+        copies = -(-config.num_envs // size)  # per process
         rows = config.batch // size // config.num_minibatches
         shares = config.shares or shares_for(rows, self.num_parameters, cores_of(config.runtime))
         shares = len(shares_of(copies, shares))
@@ -197,7 +197,7 @@ class OnPolicyAgent(DeepAgent):
         return dataclasses.replace(config, shares=shares, threads=threads, device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
-        """Ranks are processes, each with copies of its own, on CPU threads or a GPU."""
+        """Return why several ranks cannot train this agent: each rank needs environments of its own."""
         config = self.config
         if config.overlap or config.collectors is not None:
             return "it collects and learns at the same time (overlap or collectors)"
@@ -206,7 +206,7 @@ class OnPolicyAgent(DeepAgent):
         return super().one_rank_only()
 
     def _refuse_collectors(self) -> None:
-        """Refuse collectors beside another way to collect meanwhile, or where nothing corrects for their lag."""
+        """Raise if collectors are combined with overlap, or if the algorithm does not correct for their policy lag."""
         config = self.config
         if config.collectors is not None and config.overlap:
             raise ValueError("overlap and collectors both collect while the learner learns: leave overlap out")
@@ -217,11 +217,11 @@ class OnPolicyAgent(DeepAgent):
             )
 
     def next_iteration(self) -> tuple[Schedule, int]:
-        """A rollout, and epochs of updates from it."""
+        """Return a schedule of one rollout and its epochs of updates."""
         return self.schedule(self.learning_rate_at(self.steps)), self.steps + self.config.batch
 
     def schedule(self, learning_rate: float) -> Schedule:
-        """The numbers of one iteration."""
+        """Return the numbers of one iteration."""
         config = self.config
         return Schedule(
             learning_rate=learning_rate,
@@ -234,7 +234,7 @@ class OnPolicyAgent(DeepAgent):
         )
 
     def task(self) -> Task:
-        """What a learner is given, with what belongs to rollouts."""
+        """Return the learner's input, with the parts for rollouts."""
         task, kind = super().task(), type(self)
         names = [one.name for one in task.fields]
         resolver = self.resolver(names)
@@ -258,19 +258,19 @@ class OnPolicyAgent(DeepAgent):
         )
 
     def make_learner(self, task: Task) -> Learner:
-        """CPU threads for native networks; else whole batches, in Python or with torch."""
-        if not self.in_blocks:
+        """Return the learner: CPU threads for native networks, else whole batches in Python or with torch."""
+        if not self.trains_natively:
             require_device(self.config.device)
         from velocirl.learners.making import make_rollout
 
-        return make_rollout(task, self.num_parameters, native=self.in_blocks)
+        return make_rollout(task, self.num_parameters, native=self.trains_natively)
 
     def own_arrays(self) -> dict[str, NDArray[Any]]:
-        """The normaliser of rewards too."""
+        """Return the agent's own arrays, including the reward normalizer."""
         return {**super().own_arrays(), "reward.moments": self.reward_moments.state}
 
     def row(self, report: Report) -> Row:
-        """The metrics of an iteration."""
+        """Return the metrics of an iteration."""
         return {
             "train/explained_variance": report.explained_variance,
             "train/gradient_norm": report.gradient_norm,
@@ -282,7 +282,7 @@ class OnPolicyAgent(DeepAgent):
 
 
 def _from_zero(space: Any) -> Any:
-    """An action space whose choices count from 0; a policy draws from it, and what it draws is shifted back."""
+    """Return an action space whose choices count from 0; a policy samples from it, and its actions are shifted back."""
     if np.any(getattr(space, "start", 0)):
         kind = type(space)
         return kind(space.n) if hasattr(space, "n") else kind(space.nvec)

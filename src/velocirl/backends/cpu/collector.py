@@ -1,4 +1,4 @@
-"""Rollouts on CPU threads: a block of environments takes all its steps before the next block, and stays cached."""
+"""Rollouts on CPU threads: a block of environments takes all its steps before the next one, and stays cached."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from velocirl.program.rollout import rollout as rollout_iteration
 from velocirl.program.rows.experience import Experience
 from velocirl.program.rows.functions import of_index, rollout_functions, value_function
 
-TILE = 6  # rows that a product takes together
+TILE = 6  # rows per tile of a matrix product
 
 
 def blocks_of(shares: Sequence[Share]) -> NDArray[np.int64]:
-    """Cut each share of the copies into blocks of equal size, of whole tiles.
+    """Cut each share of the environments into blocks of equal size, in whole tiles.
 
-    A row's rounding depends on its place in a block, so blocks follow the shares and never the number of threads.
+    A row's rounding depends on its position in a block, so blocks depend on the shares, never on the number of threads.
     """
     found = []
     for first, stop in shares:
@@ -47,7 +47,7 @@ def items_of(blocks: int) -> NDArray[np.int64]:
 
 
 def find_cuts(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """List the cuts whose final observations have to be evaluated; returns how many there are."""
+    """List the truncations whose final observations have to be evaluated; returns their number."""
     cuts, waiting = arguments
     count = 0
     for i in range(first, stop):
@@ -58,7 +58,7 @@ def find_cuts(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 
 
 def load_cut(p, r, t, cuts, waiting, inputs, rows, masks):  # noqa: ARG001 - the first three are those of every index
-    """The last observation of an episode that was cut off becomes what the network reads, with what was legal then."""
+    """Copy the final observation of a truncated episode to the network's inputs, with its action mask."""
     source, into = cuts.inputs[waiting[p]], inputs[r]
     for j in range(len(source)):
         into[j] = source[j]
@@ -68,17 +68,17 @@ def load_cut(p, r, t, cuts, waiting, inputs, rows, masks):  # noqa: ARG001 - the
 
 
 def keep_final_value(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
-    """What would have followed is worth that value."""
+    """Store the value of a final observation, from which the truncated step bootstraps."""
     most = cuts.time.shape[1]
     i, k = waiting[p] // most, waiting[p] % most
     for v in range(values.shape[1]):
         finals[i, cuts.time[i, k], v] = values[r, v]
 
 
-class BlockCollector(RolloutCollector):
-    """Collects rollouts: of a fleet in one call for each thread, of Gymnasium's environments step by step."""
+class ThreadedCollector(RolloutCollector):
+    """Rollout collector: a fleet in one call for each thread, Gymnasium environments step by step."""
 
-    least_cuts = 1  # compiled code has no room for nothing
+    least_cuts = 1  # compiled code cannot index empty arrays
 
     def _bind(self, experience: Experience) -> None:
         task, team, fleet = self.task, self.device.team, self.host is None

@@ -1,4 +1,4 @@
-"""CPU threads with native networks, as a device of learners."""
+"""Learner device: CPU threads with native networks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.backends.batch.device import Device
-from velocirl.backends.cpu.collector import BlockCollector
+from velocirl.backends.cpu.collector import ThreadedCollector
 from velocirl.backends.cpu.driver import driver_translator
-from velocirl.backends.cpu.epochs import BlockEpochs
+from velocirl.backends.cpu.epochs import ThreadedEpochs
 from velocirl.backends.cpu.memory import NativeMemory
-from velocirl.backends.cpu.networks import BlockNetworks, NativeNetwork
-from velocirl.backends.cpu.rounds import BlockRounds
-from velocirl.backends.cpu.updates import BlockUpdates
+from velocirl.backends.cpu.networks import NativeNetwork, ThreadedNetworks
+from velocirl.backends.cpu.rounds import ThreadedRounds
+from velocirl.backends.cpu.updates import ThreadedUpdates
 from velocirl.collect.rollout_records import RolloutRecords
 from velocirl.collect.steps import Steps
 from velocirl.engine.compiler.compiling import learning_translator
@@ -30,11 +30,11 @@ from velocirl.program.reducing import Share, shares_of
 from velocirl.program.seeding import Seeds
 from velocirl.program.task import Task
 
-IN_PYTHON = 256  # indices of work that is done once an iteration: for fewer, compiling is not worth it
+IN_PYTHON = 256  # maximum indices of work done once per iteration that is not worth compiling
 
 
 def run_units(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """Call units one after the other for share number `first` of the copies."""
+    """Call units one after the other for share number `first` of the environments."""
     units, shares = arguments
     for k in range(len(units)):
         call_unit(units[k], shares[first, 0], shares[first, 1], 0)
@@ -44,19 +44,19 @@ def run_units(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 class ThreadsDevice(Device):
     """NumPy arrays and a team of threads.
 
-    Rollouts, draws and updates are iterations of compiled units. What is launched here happens once an iteration.
+    Rollouts, sampling and updates are iterations of compiled units; `launch` is for work done once per iteration.
     """
 
     name = "cpu"
     copies_first = sees_newest = True
 
     def __init__(self, threads: int, shares: int) -> None:
-        """Rows of a batch are cut into `shares`, which decide rounding; threads claim them."""
+        """Rows of a batch are cut into `shares`, which determine rounding; threads claim shares."""
         self.shares, self.team = shares, Team(threads, _frames_for(shares, threads))
         self._launcher = PythonLauncher()
 
     def launch(self, works: Sequence[Any], count: int) -> Callable[..., None]:
-        """Bind what runs work for every index below `count`; it is called with the place."""
+        """Return a function `run(place)` that runs work for every index below `count`."""
         if count <= IN_PYTHON and not any(isinstance(work, Bound) for work in works):
             return super().launch(works, count)
         translator = learning_translator("learner")
@@ -74,54 +74,54 @@ class ThreadsDevice(Device):
         loop: Any = index_loop(work.function)
         return bind_unit(loop, work.arguments, translator, disjoint=False)
 
-    def make_networks(self, task: Task, agents: int, clock: Clock, *, scaling: bool) -> BlockNetworks:  # noqa: ARG002
-        """All networks of a task: native ones, of one agent, in single precision."""
-        return BlockNetworks(task, optimiser_from(task.config.optimiser), self.shares, self.team, clock, self)
+    def make_networks(self, task: Task, agents: int, clock: Clock, *, scaling: bool) -> ThreadedNetworks:  # noqa: ARG002
+        """Create all networks of a task: native ones, of one agent, in single precision."""
+        return ThreadedNetworks(task, optimiser_from(task.config.optimiser), self.shares, self.team, clock, self)
 
-    def make_updates(self, task: Task, networks: BlockNetworks, share: Share) -> BlockUpdates:
-        """Updates from a replay buffer or from data; this process draws a `share` of the rows of a batch."""
-        return BlockUpdates(task, networks, NativeMemory(task), share)
+    def make_updates(self, task: Task, networks: ThreadedNetworks, share: Share) -> ThreadedUpdates:
+        """Create updates from a replay buffer or dataset; this process samples a `share` of a batch's rows."""
+        return ThreadedUpdates(task, networks, NativeMemory(task), share)
 
     def make_entering(self, ring: NativeMemory) -> NativeMemory:
-        """Entries of whole groups of records, as free collectors bring them."""
+        """Return the object that enters whole groups of records from free collectors."""
         return ring
 
     def make_steps(self, task: Task, network: Any, ring: Any, source: Any, max_steps: int) -> Steps:  # noqa: ARG002
-        """Steps of environments; the rounds bind their units."""
+        """Create the steps of environments; the rounds bind their units."""
         return Steps(task, self, source, max_steps)
 
     def make_rounds(
         self,
         task: Task,
         steps: Any,
-        updates: BlockUpdates,
+        updates: ThreadedUpdates,
         acting: Any,  # noqa: ARG002 - nothing overlaps here
         decide: Callable[[], None],
-    ) -> BlockRounds:
-        """Rounds of steps and updates; `decide` is called before updates, where something is decided by episodes."""
-        return BlockRounds(task, updates.networks, steps, updates, decide if task.decisions else None)
+    ) -> ThreadedRounds:
+        """Create rounds of steps and updates; `decide` is called before updates, if decisions depend on episodes."""
+        return ThreadedRounds(task, updates.networks, steps, updates, decide if task.decisions else None)
 
     def make_acting(self, task: Task) -> NativeNetwork:
-        """The network that acts, for who does not learn."""
+        """Create the acting network, for actors that do not learn."""
         optimiser = optimiser_from(task.config.optimiser)
-        return BlockNetworks(task, optimiser, self.shares, self.team).networks[task.acting]
+        return ThreadedNetworks(task, optimiser, self.shares, self.team).networks[task.acting]
 
-    def make_collector(self, task: Task, network: NativeNetwork, seeds: Sequence[Seeds]) -> BlockCollector:
-        """What collects rollouts by a network of this device."""
-        return BlockCollector(task, self, network, seeds)
+    def make_collector(self, task: Task, network: NativeNetwork, seeds: Sequence[Seeds]) -> ThreadedCollector:
+        """Create the collector of rollouts by a network of this device."""
+        return ThreadedCollector(task, self, network, seeds)
 
     def make_epochs(
-        self, task: Task, networks: BlockNetworks, recorded: RolloutRecords, seeds: Sequence[Seeds]  # noqa: ARG002
-    ) -> BlockEpochs:  # fmt: skip
-        """What learns from a rollout."""
-        return BlockEpochs(task, networks, recorded)
+        self, task: Task, networks: ThreadedNetworks, recorded: RolloutRecords, seeds: Sequence[Seeds]  # noqa: ARG002
+    ) -> ThreadedEpochs:  # fmt: skip
+        """Create the epochs that learn from a rollout."""
+        return ThreadedEpochs(task, networks, recorded)
 
     def copy_network(self, target: NativeNetwork, source: NativeNetwork) -> None:
-        """Let a network be as another of its kind is."""
+        """Copy one network's state to another of the same kind."""
         target.copy_from(source)
 
     def over_copies(self, functions: Sequence[tuple[Callable[..., Any], Any]], copies: int) -> Callable[[], None]:
-        """Bind functions over columns of copies as one region: a share of the copies is an item."""
+        """Bind functions over columns of environments as one region, with one item for each share of environments."""
         translator, team = learning_translator("learner"), self.team
         units = [bind_unit(row_loop(one), columns, translator, disjoint=False) for one, columns in functions]
         frames, shares = np.array([one.frame for one in units], np.int64), np.array(shares_of(copies, self.shares))
@@ -136,7 +136,10 @@ class ThreadsDevice(Device):
         return run
 
     def summing_episodes(self, ends: Any, costs: Any) -> tuple[Any, Callable[[], None]]:
-        """Sums of the episodes of a rollout, and what finds them: here of all copies at once."""
+        """Return sums over a rollout's episodes, and the function that computes them.
+
+        The sums are over all environments together.
+        """
         sums = np.zeros((1, 1 + len(costs)))
 
         def run() -> None:
@@ -145,10 +148,10 @@ class ThreadsDevice(Device):
         return sums, run
 
     def as_records(self, rows: NDArray[Any], names: Sequence[str], kind: Any) -> Any:
-        """Rows (..., numbers) as records of numbers under these names; numbers of native networks are such."""
+        """View rows (..., numbers) as records with these field names; native scalars already are records."""
         return rows if rows.dtype.names else super().as_records(rows, names, kind)
 
 
 def _frames_for(shares: int, threads: int) -> int:
-    """Return the number of units a team needs room for: some for each share, worker and network."""
+    """Return the number of units that a team needs room for: some for each share, worker and network."""
     return 256 + 8 * (shares + threads)

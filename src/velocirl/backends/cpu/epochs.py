@@ -1,6 +1,6 @@
 """Epochs of updates over a rollout on CPU threads, as one compiled call.
 
-Environments are cut into shares, each of which draws its own part of a minibatch (see `driver`).
+Environments are cut into shares; each share samples its own part of a minibatch (see `driver`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from velocirl.backends.cpu.driver import driver_translator
 from velocirl.backends.cpu.lowering import Iteration, blocks_of_rows
-from velocirl.backends.cpu.networks import BlockNetworks
-from velocirl.backends.cpu.update import BlockProgram, Rows
+from velocirl.backends.cpu.networks import ThreadedNetworks
+from velocirl.backends.cpu.update import Rows, ThreadedProgram
 from velocirl.buffers.records import narrow
 from velocirl.collect.rollout_records import RolloutRecords
 from velocirl.engine import random
@@ -32,14 +32,14 @@ from velocirl.program.task import Task
 
 
 class Order(NamedTuple):
-    """The order in which a share draws its samples."""
+    """Sampling order of a share."""
 
-    units: NDArray[np.int32]  # what is drawn together (single samples, or copies), in the order of the draw
-    chosen: NDArray[np.int32]  # (units,) the minibatch of each
-    filled: NDArray[np.int64]  # (minibatches,) how far the order of each is known
-    order: NDArray[np.int32]  # (samples,) where the samples lie, one minibatch after the other
+    units: NDArray[np.int32]  # shuffled units: single samples, or whole environments
+    chosen: NDArray[np.int32]  # (units,) minibatch of each
+    filled: NDArray[np.int64]  # (minibatches,) end of each minibatch's filled part of `order`
+    order: NDArray[np.int32]  # (samples,) row of each sample, one minibatch after the other
     rng: NDArray[np.uint64]  # (2,)
-    columns: NDArray[np.int64]  # (functions,) frames of functions over columns in time, before each epoch
+    columns: NDArray[np.int64]  # (functions,) frames of functions over time columns, called before each epoch
     schedule: NDArray[Any]  # (1,) SCHEDULE
     first_copy: int
     copies: int
@@ -47,19 +47,19 @@ class Order(NamedTuple):
 
 
 class Minibatch(NamedTuple):
-    """The cut of minibatches, and what the update knows of the one under way."""
+    """Sizes of the minibatches, and the state of the current one."""
 
     schedule: NDArray[Any]  # (1,) SCHEDULE
-    sizes: NDArray[np.int64]  # (shares of all processes,) how many units each share draws from
-    own: NDArray[np.int64]  # (shares,) the same of this process
-    rows: NDArray[np.int64]  # (shares, 2) of each share's order: the first of the minibatch, and after its last
+    sizes: NDArray[np.int64]  # (shares of all processes,) number of units of each share
+    own: NDArray[np.int64]  # (shares,) number of units of each share of this process
+    rows: NDArray[np.int64]  # (shares, 2) range of the minibatch in each share's order
     job: NDArray[Any]  # (1,) JOB
-    gathered: NDArray[np.int64]  # (2,) minibatches since the last step, and their rows
-    counts: NDArray[np.int64]  # (2,) minibatches learned from in this iteration, and in the run
+    gathered: NDArray[np.int64]  # (2,) minibatches and rows accumulated since the last step
+    counts: NDArray[np.int64]  # (2,) minibatches processed in this iteration, and in the run
 
 
 def begin_order(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """Begin with the units as they lie."""
+    """Reset the units to their stored order."""
     own = arguments[0]
     for u in range(len(own.units)):
         own.units[u] = u
@@ -67,9 +67,9 @@ def begin_order(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 
 
 def shuffle(arguments, first, stop, place):  # noqa: ARG001
-    """Put the units into a random order (Fisher and Yates), and cut it into minibatches.
+    """Shuffle the units (Fisher-Yates), and cut the order into minibatches.
 
-    A minibatch is a sum over its samples, whose order is free: they come as they lie, which memory gives much faster.
+    A minibatch's gradient is a sum, so its samples may come in any order. They come in memory order: it is much faster.
     """
     own = arguments[0]
     unit, minibatches = own.schedule[0].unit, own.schedule[0].minibatches
@@ -92,7 +92,7 @@ def shuffle(arguments, first, stop, place):  # noqa: ARG001
 
 
 def order_rows(arguments, first, stop, place):  # noqa: ARG001
-    """Take the samples in the order in which they lie."""
+    """Order the samples as they are stored."""
     own = arguments[0]
     for copy in range(own.copies):
         for t in range(own.horizon):
@@ -101,7 +101,7 @@ def order_rows(arguments, first, stop, place):  # noqa: ARG001
 
 
 def find_columns(arguments, first, stop, place):  # noqa: ARG001
-    """Call functions over columns in time, of the copies of a share."""
+    """Call the functions over time columns, for the environments of a share."""
     own = arguments[0]
     for k in range(len(own.columns)):
         call_unit(own.columns[k], own.first_copy, own.first_copy + own.copies, 0)
@@ -109,14 +109,14 @@ def find_columns(arguments, first, stop, place):  # noqa: ARG001
 
 
 def place_of(own, copy, t):
-    """Return the row of step t of a share's copy; each copy has one row more than steps."""
+    """Return the row of step t of a share's environment; each environment has one row more than steps."""
     return (own.first_copy + copy) * (own.horizon + 1) + t
 
 
 def begin_minibatch(arguments, m, stop, place):  # noqa: ARG001 - as every unit
     """Begin minibatch `m` of an epoch; returns its number in the run, or 0 where it is empty.
 
-    Each share cuts its own part, so that many minibatches can leave some without any rows.
+    Each share cuts its own part: with many minibatches, some can be empty.
     """
     own = arguments[0]
     schedule, job = own.schedule[0], own.job[0]
@@ -146,16 +146,16 @@ def begin_minibatch(arguments, m, stop, place):  # noqa: ARG001 - as every unit
 
 
 def call_shares(arguments, first, stop, place):  # noqa: ARG001
-    """Call a unit of each share, by whichever threads are there."""
+    """Call one unit for each share, on the team's threads."""
     team, offset, shares = arguments
     run_region(team, offset, 1, 0, shares, 0)
     return 0
 
 
-class BlockEpochs:
-    """All epochs over a rollout: its samples shuffled, and an update on one minibatch after the other."""
+class ThreadedEpochs:
+    """All epochs over a rollout: shuffled samples, and one update for each minibatch."""
 
-    def __init__(self, task: Task, networks: BlockNetworks, recorded: RolloutRecords) -> None:
+    def __init__(self, task: Task, networks: ThreadedNetworks, recorded: RolloutRecords) -> None:
         config, part = task.config, part_of(task.config.num_envs, task.config.shares, task.reducer)
         self._task, self._networks, self._recorded, self._part = task, networks, recorded, part
         self.sharing = sharing_of_rollouts(config.num_envs, config.shares, task.reducer.size)
@@ -169,18 +169,18 @@ class BlockEpochs:
         asked = any("rng" in call.arguments for call in task.program.calls)
         first = part.first * (config.horizon + 1)
         self._streams = random.streams(task.seeds.learner + 1, len(self._flat) if asked else 1, first if asked else 0)
-        self._before: BlockProgram | None = None
+        self._before: ThreadedProgram | None = None
         if task.before_epoch is not None:
-            self._before = BlockProgram(task.before_epoch, networks, self._rows)
+            self._before = ThreadedProgram(task.before_epoch, networks, self._rows)
             self._before.rows[:, 1] = samples
             self._before.job["batch"] = sum(samples)
-        self.program = BlockProgram(task.program, networks, self._rows)
+        self.program = ThreadedProgram(task.program, networks, self._rows)
         self._iteration = self._lower(unit, np.array([copies * config.horizon // unit for copies in part.all_copies]))
         self.counters = self.program.counters
 
     @property
     def done(self) -> int:
-        """Minibatches of the run that were learnt from."""
+        """Number of minibatches processed in the run."""
         return int(self._counts[1])
 
     def begin(self) -> None:
@@ -190,24 +190,24 @@ class BlockEpochs:
         self.program.begin()
 
     def run(self, schedule: Schedule) -> None:
-        """All epochs."""
+        """Run all epochs."""
         self._schedule[0] = schedule.epochs, schedule.minibatches, schedule.accumulate, schedule.unit
         self._iteration["epochs"], self._iteration["minibatches"] = schedule.epochs, schedule.minibatches
         self._networks.team.run(self._iteration.start, self.program.tuner, 0, 0)
         self._networks.clock.counts[0, MINIBATCHES] = self._counts[0]
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What decides which samples are drawn."""
+        """Return the random streams of the shuffles and the minibatch counts."""
         return {"learner.rng": self.rng.copy(), "learner.minibatches": self._counts.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave; streams are of use where there were as many shares."""
+        """Continue from a saved `state`; its streams are used only if the number of shares is the same."""
         self._counts[...] = state["learner.minibatches"]
-        if state["learner.rng"].shape == self.rng.shape:  # else another device or number of shares was asked for
+        if state["learner.rng"].shape == self.rng.shape:  # else saved on another device or with other shares
             self.rng[...] = state["learner.rng"]
 
     def _rows(self, share: int) -> Rows:
-        """The rows of a share, as they are drawn."""
+        """Return the rows of a share, in sampling order."""
         order, flat = self.orders[share], self._flat
         names = [name for name in flat.dtype.names or () if flat.dtype[name].base == np.float32]
         fields = {name: flat[name] if flat[name].ndim > 1 else flat[name][:, None] for name in names}
@@ -219,7 +219,7 @@ class BlockEpochs:
         )
 
     def _lower(self, unit: int, sizes: NDArray[np.int64]) -> Iteration:
-        """Lower the list of operations; of each share of all processes, `sizes` are the units that it draws from."""
+        """Lower the operations; `sizes` are the numbers of units of each share of all processes."""
         task, team, networks = self._task, self._networks.team, self._networks
         given = [self._recorded.columns_for(*one) for one in task.reestimates]
         columns = [networks.bind(row_loop(one), *fields, disjoint=False) for one, fields in given]

@@ -1,4 +1,4 @@
-"""The native networks of an algorithm as CPU threads use them: packed once, with room for each share's passes."""
+"""Native networks on CPU threads: packed parameters, and workspaces for each share's passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from velocirl.program.update import Call
 
 
 def forward_unit(functions: Passes) -> Callable[..., Any]:
-    """`run(arguments, first, stop, place)`: a block of rows forward, `per` rows for each sample."""
+    """Return `run(arguments, first, stop, place)`: forward pass of a block, `per` rows for each sample."""
     forward = functions.forward
 
     def run(arguments, first, stop, place):  # noqa: ARG001 - as every unit
@@ -50,7 +50,10 @@ def forward_unit(functions: Passes) -> Callable[..., Any]:
 
 
 def backward_unit(functions: Passes) -> Callable[..., Any]:
-    """`run(arguments, first, stop, place)`: the same block backward, to the weights or, with `into`, to the inputs."""
+    """Return `run(arguments, first, stop, place)`: backward pass of a block.
+
+    It computes the gradient of the weights or, with `into`, of the inputs.
+    """
     backward = functions.backward
 
     def run(arguments, first, stop, place):  # noqa: ARG001
@@ -62,7 +65,7 @@ def backward_unit(functions: Passes) -> Callable[..., Any]:
 
 
 def pack_unit(arguments, piece, argument, worker):  # noqa: ARG001
-    """Lay a piece of the parameters out for the products, with `both` also for those of backward passes."""
+    """Pack a piece of the parameters for the matrix products, with `both` also for those of backward passes."""
     plan, parameters, packed, pieces, both = arguments
     pack_part(plan, parameters, packed, piece, pieces, both != 0)
     return 0
@@ -82,18 +85,18 @@ def clear_unit(arguments, first, stop, place):  # noqa: ARG001
     return 0
 
 
-class BlockNetworks:
-    """All networks and numbers of a task, for the shares of its rows and the team that works on them."""
+class ThreadedNetworks:
+    """All networks and scalars of a task, for the shares of its rows and a team of threads."""
 
     agents = 1
 
     def __init__(
         self, task: Task, optimiser: Optimiser, shares: int, team: Team, clock: Clock | None = None, device: Any = None
     ) -> None:
-        """`clock` and `device` are those of a learner; who only acts has none."""
+        """`clock` and `device` belong to a learner; an actor passes neither."""
         self.task, self.shares, self.team, self._optimiser = task, shares, team, optimiser
         self.device, self.reduce = device, task.reducer.sum
-        self.tuner: NDArray[Any] | None = None  # of the update, see `engine.targets.autotuner`
+        self.tuner: NDArray[Any] | None = None  # thread autotuner of the update, see `engine.targets.autotuner`
         self.clock = clock or Clock(np.zeros((1, COUNTS), np.int64), np.zeros((1, NUMBERS)))
         self.parameters: dict[str, NDArray[np.float32]] = dict(task.parameters)
         for target, source in task.targets.items():
@@ -119,50 +122,50 @@ class BlockNetworks:
         self.number_factors = np.zeros(FACTORS, np.float32)
         self.learning = np.zeros(1, LEARNING)
         self.translator = learning_translator("learner")
-        self._held: list[Any] = []  # what frames of others point to
+        self._held: list[Any] = []  # objects that other frames point to
         self.networks = {
             name: NativeNetwork(self, name, self.parameters[name], packed) for name, packed in self._packed.items()
         }
 
     def network(self, name: str) -> MLP:
-        """The plan of a network."""
+        """Return the plan of a network."""
         return self.task.built[self.task.targets.get(name, name)]
 
     def to_host(self, name: str) -> NDArray[np.float32]:
-        """A copy of the parameters of a network."""
+        """Return a copy of the parameters of a network."""
         return self.parameters[name].copy()
 
     def buffers(self, name: str) -> dict[str, NDArray[Any]]:  # noqa: ARG002 - as where modules have some
-        """None: all that a native network has is parameters."""
+        """Return no buffers: a native network has only parameters."""
         return {}
 
     def input_row(self, name: str) -> int:
-        """How far two rows of its inputs are apart."""
+        """Return the distance between two rows of its inputs, in numbers."""
         return int(self.network(name).plan.layers[0]["source_row"])
 
     @cached_property
     def first_norms(self) -> NDArray[np.float64]:
-        """Norms of gradients of the network that takes the first step of an update, (1, 2): sum and count."""
+        """Gradient norms of the network that takes the first step of an update, (1, 2): sum and count."""
         return self.norms[self.task.program.first_trained][None]
 
     @cached_property
     def first_steps(self) -> NDArray[np.int64]:
-        """Steps of that network so far, (1,)."""
+        """Optimizer steps so far of the network that takes the first step of an update, (1,)."""
         return self.steps[self.task.program.first_trained]
 
     @property
     def number_records(self) -> NDArray[Any]:
-        """The numbers as a record with a field for each, (1,)."""
+        """The scalars as a record with one field each, (1,)."""
         return self.numbers
 
     @cached_property
     def trained_parameters(self) -> list[NDArray[np.float32]]:
-        """All that learns, flat."""
+        """All trained parameters, as flat arrays."""
         numbers = [self.numbers.view(np.float32)] if self.task.numbers else []
         return [*(self.parameters[name] for name in self.task.trained), *numbers]
 
     def set_rates(self, learning_rate: float, max_grad_norm: float, max_grad_value: float) -> None:
-        """Step by this learning rate and these limits of gradients from now on."""
+        """Set the learning rate and the gradient limits of the next steps."""
         self.learning[0] = learning_rate, max_grad_norm, max_grad_value
 
     def begin(self) -> None:
@@ -171,30 +174,30 @@ class BlockNetworks:
             norms[:] = 0.0
 
     def begin_training(self) -> None:
-        """They begin as the task says already: the network that acts learns in the agent's own array."""
+        """No-op: networks start from the task's parameters; the acting network trains the agent's own array."""
 
     def gauges(self) -> dict[str, float]:
-        """How many threads work on updates now."""
+        """Return the number of threads that updates use now."""
         return {} if self.tuner is None else self.team.gauges(self.tuner)
 
     def functions(self, name: str) -> Passes:
-        """The passes of a network."""
+        """Return the passes of a network."""
         return self._passes[_kind(self.network(name))][0]
 
     def own_work(self, name: str, share: int = 0) -> Workspace:
-        """Room for one forward pass more; its gradients are a share's of the network."""
+        """Return a workspace for one more forward pass; its gradients are those of a share of the network."""
         shared = self._works[name, share]
         return (
             self.network(name).workspace()._replace(packed=shared.packed, gradient=shared.gradient, fresh=shared.fresh)
         )
 
     def trained(self, name: str) -> Frame:
-        """A network as an update steps it."""
+        """Build the frame by which an update steps a network."""
         parameters, gradients = self.parameters[name], self._gradients[name]
         pieces, factors = pieces_of(len(parameters)), np.zeros(FACTORS, np.float32)
         partial = np.zeros((pieces, PARTIAL))
         several = self.task.reducer.size > 1
-        summed = gradients[:1] if several else gradients  # what `reduce` finds: the sum over all processes, or shares'
+        summed = gradients[:1] if several else gradients  # read by `reduce`: the sum over processes, or a row per share
         unclipped = np.zeros(1, LEARNING)
         units = [
             self.bind(reduce_unit, gradients, partial, unclipped, pieces),
@@ -207,7 +210,7 @@ class BlockNetworks:
         return Frame((Trained(pieces, factors, partial, self.steps[name], self.norms[name], *places),))
 
     def summed_gradients(self) -> list[NDArray[np.float32]]:
-        """Gradients of each trained network, summed over the shares by `take_step`."""
+        """Return the gradients of each trained network, summed over the shares by `take_step`."""
         return [self._gradients[name][0] for name in self.task.trained]
 
     def clearing(self, name: str, share: int) -> BoundUnit:
@@ -215,12 +218,15 @@ class BlockNetworks:
         return self.bind(clear_unit, self.network(name).plan, self._works[name, share], name=name)
 
     def unpacking(self, name: str, share: int) -> BoundUnit:
-        """Bind the unit that writes the gradient of a share where `reduce` reads it."""
+        """Bind the unit that writes a share's gradient to the array that `reduce` reads."""
         work, gradient = self._works[name, share], self._gradients[name][share]
         return self.bind(unpack_unit, self.network(name).plan, work, gradient, name=name)
 
     def following(self, target: str, tau: NDArray[Any]) -> tuple[int, int]:
-        """The team's offset of what moves a target network towards its network and packs it, and how many pieces."""
+        """Bind the units that move a target network toward its network and pack it.
+
+        Returns their offset in the team, and the number of pieces.
+        """
         source, own = self.parameters[self.task.targets[target]], self.parameters[target]
         pieces = pieces_of(len(own))
         pack = self.packing(target, self._packed[target], pieces, both=False)
@@ -228,14 +234,14 @@ class BlockNetworks:
 
     @cached_property
     def number_optimiser(self) -> BoundUnit:
-        """What steps the numbers."""
+        """Optimizer unit of the scalars."""
         numbers = self.numbers.view(np.float32)
         return self._bind_optimiser(numbers, self.number_gradients, self.number_moments, self.number_factors, 0)
 
     def bind(
         self, function: Callable[..., Any], *arguments: Any, name: str | None = None, disjoint: bool = True
     ) -> BoundUnit:
-        """A unit of the learner; one that goes through a network has its passes at hand."""
+        """Bind a unit of the learner; with the `name` of a network, its passes can be called."""
         translator = self.translator if name is None else self._passes[_kind(self.network(name))][1]
         return bind_unit(function, arguments, translator, disjoint=disjoint)
 
@@ -245,21 +251,21 @@ class BlockNetworks:
         return self.bind(run, *one.arguments)
 
     def bind_call(self, call: Call, columns: Sequence[Any], fixed: Sequence[str] = ()) -> BoundUnit:
-        """The unit of an algorithm's function of rows: in lanes, where its rows are narrow enough for them."""
+        """Bind an algorithm's row function: in lanes, where its rows are narrow enough."""
         lanes, head = in_lanes(call.function, columns, fixed), self.task.head if call.takes_head else None
         if lanes is None:
             return self.bind(row_loop(call.function, head), *columns)
         return self.bind(lane_loop(call.function, head), *lanes)
 
     def pack(self) -> None:
-        """Lay the parameters of all networks out anew, after something else than an update changed them."""
+        """Repack the parameters of all networks, after a change outside of updates."""
         for network in self.networks.values():
             network.pack()
 
     def packing(
         self, name: str, packed: NDArray[np.float32], pieces: int = 1, *, both: bool = True, parameters: Any = None
     ) -> BoundUnit:
-        """Bind the unit that packs a piece of a network's parameters, or of other `parameters` of such a network."""
+        """Bind the unit that packs a piece of a network's parameters, or of other `parameters` of the same plan."""
         parameters = self.parameters[name] if parameters is None else parameters
         return self.bind(pack_unit, self.network(name).plan, parameters, packed, pieces, int(both), name=name)
 
@@ -275,7 +281,7 @@ class BlockNetworks:
     def _bind_optimiser(
         self, parameters: Any, gradients: Any, moments: Any, factors: Any, pieces: int, name: str | None = None
     ) -> BoundUnit:
-        """Bind the optimizer's step of a network's parameters, or without a name of numbers, which do not decay."""
+        """Bind the optimizer step of a network's parameters, or without `name` of scalars, which do not decay."""
         optimiser, without = self._optimiser, self._optimiser.without_decay
         undecayed = np.zeros((0, 2), np.int64)
         if name is None:
@@ -288,11 +294,11 @@ class BlockNetworks:
         return self.bind(unit, *arguments, still, np.zeros_like(factors))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return what decides the next updates, besides the parameters of the network that acts."""
+        """Return copies of all arrays that determine the next updates, without the acting network's parameters."""
         return {name: array.copy() for name, array in self.arrays().items()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The same; the arrays themselves."""
+        """Return the arrays of `state`, not copied."""
         task = self.task
         arrays: dict[str, NDArray[Any]] = {}
         for name, parameters in self.parameters.items():
@@ -306,52 +312,52 @@ class BlockNetworks:
         return arrays
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a saved `state`."""
         for name, array in self.arrays().items():
             array[...] = state[name]
         self.pack()
 
 
 def _kind(network: MLP) -> tuple[str, bool]:
-    """What the passes of a network are composed for."""
+    """Return the key of a network's passes: its activation, and whether it has layer norms."""
     return network.activation, network.layer_norm
 
 
 class NativeNetwork:
-    """One network as learners hold it: its parameters, and their copy packed for the products."""
+    """One network of a learner: its parameters, and their copy packed for matrix products."""
 
     state_size, takes_statistics = 0, False
 
-    def __init__(self, networks: BlockNetworks, name: str, parameters: NDArray[np.float32], packed: Any) -> None:
+    def __init__(self, networks: ThreadedNetworks, name: str, parameters: NDArray[np.float32], packed: Any) -> None:
         self.parameters, self.packed = parameters, packed
         self.networks, self._name = networks, name
         self._pack = networks.packing(name, packed, parameters=parameters)
 
     @property
     def outputs(self) -> int:
-        """Numbers of an output."""
+        """Width of the output."""
         return self.networks.network(self._name).outputs
 
     @property
     def num_parameters(self) -> int:
-        """How many there are."""
+        """Number of parameters."""
         return len(self.parameters)
 
     def pack(self) -> None:
-        """Pack the parameters, after something else than an update changed them."""
+        """Repack the parameters, after a change outside of updates."""
         self._pack(0, 1)
 
     def twin(self) -> NativeNetwork:
-        """Return an independent copy, for who acts while this one learns."""
+        """Return an independent copy, which acts while this network learns."""
         workspace = self.networks.network(self._name).workspace()
         return NativeNetwork(self.networks, self._name, self.parameters.copy(), workspace.packed)
 
     def copy_from(self, other: NativeNetwork) -> None:
-        """Take the parameters of another network of the same plan."""
+        """Copy the parameters of another network of the same plan."""
         self.parameters_from(other.parameters)
 
     def parameters_from(self, values: NDArray[np.float32]) -> None:
-        """Take the parameters from an array."""
+        """Copy the parameters from an array."""
         self.parameters[...] = values
         self.pack()
 
@@ -360,8 +366,8 @@ class NativeNetwork:
         return self.parameters.copy()
 
     def buffers(self) -> dict[str, NDArray[Any]]:
-        """Return nothing: all that it has is parameters."""
+        """Return no buffers: a native network has only parameters."""
         return {}
 
     def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
-        """Load nothing."""
+        """No-op: a native network has no buffers."""

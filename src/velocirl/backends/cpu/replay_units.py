@@ -24,28 +24,29 @@ def begin_round(arguments, step, number, place):  # noqa: ARG001 - as every unit
 
 
 def end_round(arguments, step, stop, place):  # noqa: ARG001
-    """Return the steps that the run has taken after a round that began at `step`."""
+    """Return the run's step count after a round that began at `step`."""
     return step + arguments[0]
 
 
 def updates_due(arguments, step, stop, place):  # noqa: ARG001
-    """Return how many updates are due when the run has taken `step` steps."""
+    """Return the number of updates that are due after `step` steps of the run."""
     pace, copies = arguments
     return due_after(step, copies, pace[0])
 
 
 def begin_update(arguments, step, stop, place):  # noqa: ARG001
-    """Return the number of the update that comes next; set the exponent of its weights."""
+    """Set the exponent of the importance weights; returns the number of the next update."""
     pace, beta, updates = arguments
     beta[0] = beta_at(step, pace[0])
     return updates[0] + 1
 
 
-def call_unit_once(arguments, first, stop, place):
-    """Call a unit that may fail, such as one that calls Python; where it does, nothing more is learned."""
-    frame, outcome = arguments
-    if call_unit(frame, first, stop, place) != 0:
-        outcome[FAULT] = 1
+def call_each(arguments, first, stop, place):  # noqa: ARG001
+    """Call units that may fail, such as those that call Python. Where one does, nothing more is learned."""
+    frames, outcome = arguments
+    for k in range(len(frames)):
+        if call_unit(frames[k, 0], first, frames[k, 1], 0) != 0:
+            outcome[FAULT] = 1
     return 0
 
 
@@ -59,13 +60,13 @@ def drawn_costs(row, rows, copies, place, last, gamma):
 
 
 def skip(rng, count):
-    """Leave out so many numbers: those by which other processes draw their rows of a batch, from the same stream."""
+    """Skip `count` random numbers: other processes draw their rows of a batch with them, from the same stream."""
     for _ in range(count):
         bits(rng)
 
 
 def drawing(select: Callable[..., Any], find_costs: Callable[..., Any]) -> Callable[..., Any]:
-    """`draw(arguments, first, stop, place)`: random records for a batch, and what followed them."""
+    """Return `draw(arguments, first, stop, place)`: sample the records of a batch, with their n-step returns."""
 
     def draw(arguments, first, stop, place):  # noqa: ARG001
         book, counts, rng, others, beta, rows, copies, n_step, pace, batch, drawn = arguments
@@ -84,7 +85,7 @@ def drawing(select: Callable[..., Any], find_costs: Callable[..., Any]) -> Calla
 
 
 def entering(enter: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the unit that adds a group of records to the ring, in which they lie already."""
+    """Return the unit that counts a group of records already written to the ring."""
 
     def run(arguments, first, stop, place):  # noqa: ARG001
         book, counts, capacity, size = arguments
@@ -97,7 +98,7 @@ def entering(enter: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def revising(revise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the unit that ends update `number`, with the errors of its batch; it returns 1 where that failed."""
+    """Return the unit that ends update `number` and revises priorities; it returns 1 where the update failed."""
 
     def run(arguments, number, stop, place):  # noqa: ARG001
         book, counts, batch, drawn, updates, outcome = arguments
@@ -113,7 +114,7 @@ def revising(revise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fetch(row, stored, last, reward, discount, weight):
-    """A record that was drawn becomes a row of the batch."""
+    """Copy a sampled record to its row of the batch."""
     row.reward = reward
     row.discount = discount
     row.weight = weight
@@ -125,7 +126,7 @@ def fetch(row, stored, last, reward, discount, weight):
 
 
 def fetch_with_next(row, stored, last, reward, discount, weight):
-    """The same, and what was done after it."""
+    """Copy a sampled record to its row of the batch, with the next action."""
     fetch(row, stored, last, reward, discount, weight)
     for k in range(len(row.next_action)):
         row.next_action[k] = last.next_action[k]

@@ -1,20 +1,22 @@
-"""Rounds on CPU threads: steps, replay buffer and updates are one compiled iteration.
+"""Rounds on CPU threads: steps, replay buffer and updates as one compiled iteration.
 
-The calling thread steps the environments, stores transitions and draws batches; a team shares the updates. Where Python
-steps environments, or collectors do, the iteration leaves compiled code for each step.
+The calling thread steps the environments, stores transitions and samples batches; a team of threads runs the updates.
+Where Python or collectors step the environments, the iteration leaves compiled code for each step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from velocirl.backends.cpu.networks import BlockNetworks
+from velocirl.backends.cpu.decisions import decision_units
+from velocirl.backends.cpu.networks import ThreadedNetworks
 from velocirl.backends.cpu.replay_units import begin_round, end_round, updates_due
 from velocirl.backends.cpu.steps import step_units
-from velocirl.backends.cpu.updates import BlockUpdates
+from velocirl.backends.cpu.updates import ThreadedUpdates
 from velocirl.collect.collectors.consolidating import Batch
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.counters import TIMED, WHOLE, Meter, clear, read
@@ -33,15 +35,24 @@ from velocirl.program.replay import received_step, replay, step
 from velocirl.program.task import Task
 
 
-class BlockRounds:
-    """Runs the rounds of an iteration."""
+class ThreadedRounds:
+    """Runner of an iteration's rounds."""
 
     def __init__(
-        self, task: Task, networks: BlockNetworks, steps: Any, learn: BlockUpdates, decide: Callable[[], None] | None
+        self,
+        task: Task,
+        networks: ThreadedNetworks,
+        steps: Any,
+        learn: ThreadedUpdates,
+        decide: Callable[[], None] | None,
     ) -> None:
-        """`decide` is called before updates, where something is decided by episodes."""
+        """`decide` is called before updates, where decisions depend on episodes."""
         self.task, self.steps, self.updates = task, steps, learn
-        learn.decide, self._team = decide, learn.networks.team
+        self._team = learn.networks.team
+        if decide is not None:  # ranks meet in Python
+            alone = task.reducer.size == 1
+            meeting = [] if alone else [(learn.python_unit(decide), 0)]
+            learn.decisions = meeting or decision_units(task, networks, steps.arrays.sums)
         every, bind = task.config.num_envs, networks.bind
         clock, exploration = np.zeros(1, np.int64), np.zeros(1, np.float32)
         units: dict[str, Any] = {
@@ -61,7 +72,7 @@ class BlockRounds:
     def run(self, pace: Pace, first: int) -> tuple[()]:
         """Run the rounds of an iteration that begins at step `first`."""
         steps, iteration, counters = self.steps, self._iteration, self._counters
-        before, begun = counters[[WHOLE, LEARNING]], now()
+        began, before, begun = perf_counter(), counters[[WHOLE, LEARNING]], now()
         if not steps.by_rounds:
             steps.run_free(self, pace, first)
         else:
@@ -77,12 +88,13 @@ class BlockRounds:
                 rounds += 1
                 self._run(iteration.resume)
             steps.learnt(iteration["due"])
-        if steps.collected is not None:  # nothing is stepped here: the rest is waiting for steps
+        if steps.collected is not None:  # no environment is stepped here: the rest is waiting for steps
             whole = now() - begun
             counters[WHOLE] = before[0] + whole
             counters[ENVIRONMENT] += whole - (counters[LEARNING] - before[1])
             counters[[ROUND, ROUND + TIMED]] = 1
         self.updates.ring.tidy()
+        self._meter.add(perf_counter() - began)
         return ()
 
     def enter(self, batch: Batch, position: int) -> None:
@@ -90,22 +102,20 @@ class BlockRounds:
         self.steps.enter(batch, position)
 
     def improve(self, step: int, count: int) -> None:
-        """Run `count` updates, when the run has taken `step` steps."""
+        """Run `count` updates; `step` is the run's step count."""
         since = now()
         self.updates.run(count, step)
         self._counters[LEARNING] += now() - since
 
     def count(self, marks: tuple[Any, ...]) -> None:
-        """Count the seconds of an iteration."""
-        began, ended = marks[:2]
-        self._meter.add(ended - began)
+        """The seconds of the rounds are counted already."""
 
     def gauges(self) -> dict[str, float]:
-        """Nothing to tell."""
+        """Return no gauges."""
         return {}
 
     def wait(self) -> None:
-        """Nothing runs in the background."""
+        """Return at once: nothing runs in the background."""
 
     def fold(self) -> None:
         """Bring the phases up to date."""
@@ -115,7 +125,7 @@ class BlockRounds:
         self._team.run(unit, self.updates.program.tuner, 0, 0)
 
     def _count(self, seconds: float) -> None:
-        """Add what was counted to the phases."""
+        """Add the counted times to the phases."""
         row = self._counters
         row[STEPPING] = row[WHOLE] - row[LEARNING]
         learning = min(float(row[LEARNING]) * 1e-9, seconds)

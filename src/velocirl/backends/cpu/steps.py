@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.backends.cpu.networks import BlockNetworks, forward_unit
+from velocirl.backends.cpu.networks import ThreadedNetworks, forward_unit
 from velocirl.buffers.records import narrow
 from velocirl.collect.sources import Source
 from velocirl.collect.step_arrays import StepArrays
@@ -23,13 +23,13 @@ from velocirl.program.task import Task
 
 
 def step_units(
-    task: Task, networks: BlockNetworks, source: Source, arrays: StepArrays, rows: NDArray[Any],
+    task: Task, networks: ThreadedNetworks, source: Source, arrays: StepArrays, rows: NDArray[Any],
     counts: NDArray[np.int64], clock: NDArray[np.int64], exploration: NDArray[np.float32],
 ) -> dict[str, Any]:  # fmt: skip
-    """Bind the units of a step into `rows`, of which `counts` say where the next group goes, by their operations."""
+    """Bind the units of a step into `rows`, by operation name; `counts` hold the index of the next group."""
     work, inputs, experience = networks.own_work(task.acting, 0), task.encoding.inputs, source.experience
     into = work.values[: ROWS * networks.input_row(task.acting)].reshape(ROWS, -1)[:, :inputs]
-    centre = np.zeros(inputs, np.float32)  # nothing is normalized
+    centre = np.zeros(inputs, np.float32)  # zeros: replay observations are not normalized
     final = experience.final, experience.final_mask
     sight = Sight(experience.observation, *final, task.encoding.table, centre, centre)
     stored = narrow(rows), rows["observation"], rows["next_observation"]

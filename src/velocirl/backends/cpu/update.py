@@ -1,7 +1,7 @@
-"""A program for CPU threads: every stage a unit with its arguments, every reduction an instruction of the driver.
+"""Program for CPU threads: each stage is a unit with its arguments, each reduction an instruction of the driver.
 
-The output of a forward pass is there as long as its block is. A stage after a reduction that asks for one of before it
-finds it computed anew, at the beginning of its own pass.
+The output of a forward pass exists only while its block is processed. For a stage after a reduction that reads an
+output from before it, the forward pass is repeated at the beginning of the stage's own pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from velocirl.backends.cpu.driver import (
     run_share,
     update,
 )  # fmt: skip
-from velocirl.backends.cpu.networks import BlockNetworks, backward_unit, forward_unit
+from velocirl.backends.cpu.networks import ThreadedNetworks, backward_unit, forward_unit
 from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, rows_at, with_width
 from velocirl.engine.compiler.counters import allocate
 from velocirl.engine.compiler.python_units import PythonUnit
@@ -41,16 +41,16 @@ SINGLE, DOUBLE = np.float32, np.float64
 
 
 class Rows(NamedTuple):
-    """The rows that go through a program, as columns (see `engine.columns`)."""
+    """Input rows of a program, as columns (see `engine.compiler.columns`)."""
 
-    row: Any  # of records
-    fields: Mapping[str, Any]  # of float32 (rows, numbers): what networks may read
-    rng: Any  # of streams
-    fetch: tuple[Callable[..., Any], tuple[Any, ...]] | None = None  # what fills rows first, and its columns
+    row: Any  # column of records
+    fields: Mapping[str, Any]  # float32 (rows, numbers) that networks may read
+    rng: Any  # column of random streams
+    fetch: tuple[Callable[..., Any], tuple[Any, ...]] | None = None  # fills rows first; its columns
 
 
 def once_unit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`run(columns, first, stop, place)`: call a function once; gives 1 if it says yes."""
+    """Return `run(columns, first, stop, place)`: call a predicate once; returns 1 if it holds, else 0."""
 
     def run(columns, first, stop, place):  # noqa: ARG001 - as every unit
         return 1 if function(*rows_at(columns, 0, 0, 0)) else 0
@@ -59,7 +59,7 @@ def once_unit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def then_unit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`run(columns, first, stop, place)`: call a function once that gives nothing."""
+    """Return `run(columns, first, stop, place)`: call a function without a result once."""
 
     def run(columns, first, stop, place):  # noqa: ARG001
         function(*rows_at(columns, 0, 0, 0))
@@ -69,7 +69,7 @@ def then_unit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gradient_unit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`run(arguments, first, stop, place)`: call a function once that gives the gradient of a number."""
+    """Return `run(arguments, first, stop, place)`: call a function once and store its result, a scalar's gradient."""
 
     def run(arguments, first, stop, place):  # noqa: ARG001
         columns, gradients, which = arguments
@@ -80,7 +80,7 @@ def gradient_unit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_unit(columns, first, stop, place):
-    """Copy a field of each row to where a network reads it; each sample has `per` rows, or one row for all of them."""
+    """Copy a field of each row to a network's inputs, one row for each sample."""
     for i in range(first, stop):
         source, into = rows_at(columns, i, i - first, place)
         for j in range(len(source)):
@@ -89,7 +89,7 @@ def load_unit(columns, first, stop, place):
 
 
 def load_several_unit(columns, first, stop, place):
-    """The same where each sample has several rows: of a field that has as many, or of one that is the same for all."""
+    """Copy a field to a network's inputs, several rows for each sample; a field with one row is repeated."""
     for i in range(first, stop):
         source, into = rows_at(columns, i, i - first, place)
         for k in range(len(into)):
@@ -99,17 +99,17 @@ def load_several_unit(columns, first, stop, place):
     return 0
 
 
-class BlockProgram:
-    """A program with its units, for each share of the rows."""
+class ThreadedProgram:
+    """Program bound to units, for each share of the rows."""
 
-    def __init__(self, program: Program, networks: BlockNetworks, rows: Callable[[int], Rows]) -> None:
+    def __init__(self, program: Program, networks: ThreadedNetworks, rows: Callable[[int], Rows]) -> None:
         self.program, self.networks, self.rows_of = program, networks, rows
         shares = networks.shares
         self.per = {name: self._per(one) for name, one in program.forwards.items()}
         self._calls = [call for call in program.calls if call.metrics]
         names, slots = program.metrics, [(call, name) for call in self._calls for name in call.metrics]
         passes = program.passes
-        self._places: dict[int, int] = {}  # of a call, by its identity: the first of its slots
+        self._places: dict[int, int] = {}  # first slot of each call, by the call's id
         of_pass = []
         for number, part in enumerate(passes):
             for one in part.stages:
@@ -135,7 +135,7 @@ class BlockProgram:
         self.outcome: NDArray[np.int64] = networks.clock.counts[0]
         self.job = np.zeros(1, JOB)
         self.job["most"] = ROWS // max(self.per.values(), default=1)
-        self.rows = np.zeros((shares, 2), np.int64)  # of each share: the first, and the one after the last
+        self.rows = np.zeros((shares, 2), np.int64)  # first and stop row of each share
         self.counters = allocate(1)
         self.tuner = networks.team.tuner(shares)
         networks.tuner = self.tuner if networks.tuner is None else networks.tuner
@@ -149,7 +149,7 @@ class BlockProgram:
         self.sums.totals[:], self.sums.seen[:] = 0.0, 0
 
     def summed(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """What was added to metrics in an iteration, (1, slots), and the rows seen, (1, passes)."""
+        """Return the metric sums of an iteration, (1, slots), and the rows seen, (1, passes)."""
         return self.sums.totals[None], self.sums.seen.sum(0)[None]
 
     def means_of(self, totals: NDArray[Any], seen: NDArray[Any]) -> dict[str, float]:
@@ -157,7 +157,7 @@ class BlockProgram:
         return mean_metrics(self.metrics, self._slots, totals.tolist(), seen.tolist())
 
     def _reduce(self, which: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
-        """See `driver.reduce_over_processes`."""
+        """All-reduce for `driver.reduce_over_processes`."""
         array = self.sums.common if which < 0 else self.networks.summed_gradients()[which]
         self.networks.task.reducer.sum(array)
 
@@ -193,7 +193,7 @@ class BlockProgram:
 
     @cached_property
     def targets(self) -> dict[str, tuple[int, int]]:
-        """See `BlockNetworks.following`, by the names of target networks."""
+        """Results of `ThreadedNetworks.following`, by the name of the target network."""
         settings = self.networks.task.settings
         follows = [one.stage for one in self.program.steps if not isinstance(one, Pass)]
         return {
@@ -206,7 +206,7 @@ class BlockProgram:
 class _Building:
     """Builder of the units of one share."""
 
-    def __init__(self, whole: BlockProgram, share: int) -> None:
+    def __init__(self, whole: ThreadedProgram, share: int) -> None:
         self._whole, self._share = whole, share
         self._networks, self._task = whole.networks, whole.networks.task
         self._rows, self._sums = whole.rows_of(share), whole.sums
@@ -230,7 +230,7 @@ class _Building:
         )
 
     def _instructions(self) -> NDArray[Any]:
-        """The program of the driver; the units are made on the way."""
+        """Return the driver's instructions; adds the units that they call."""
         task, rows, number = self._task, [], 0
         config, begun = task.config, set()
         steps = self._whole.program.steps
@@ -271,12 +271,12 @@ class _Building:
         return np.array(rows, INSTRUCTION)
 
     def _stepped_after(self, part: Pass, steps: Sequence[Any]) -> list[str]:
-        """The networks that a pass gives gradients and that are stepped later."""
+        """Return the networks that receive gradients in a pass and are stepped in `steps`."""
         stepped = {one.stage.network for one in steps if not isinstance(one, Pass) and isinstance(one.stage, Step)}
         return [name for name in self._with_gradients(part) if name in stepped]
 
     def _with_gradients(self, part: Pass) -> list[str]:
-        """The networks that a pass gives gradients."""
+        """Return the networks that receive gradients in a pass."""
         forwards = self._whole.program.forwards
         found = [forwards[one.name].network for one in part.stages if isinstance(one, Backward) and one.into is None]
         return list(dict.fromkeys(found))
@@ -322,7 +322,7 @@ class _Building:
     def _add_backward(self, one: Backward) -> None:
         forward = self._whole.program.forwards[one.name]
         work, per = self._works[one.name], self._whole.per[one.name]
-        if one.into is not None:  # what it leaves among the gradients of the parameters must not count
+        if one.into is not None:  # separate arrays: parameter gradients of this pass must not count
             work = work._replace(gradient=np.zeros_like(work.gradient), fresh=np.ones(1, np.int64))
         network, functions = self._networks.network(forward.network), self._networks.functions(forward.network)
         into = int(one.into is not None)
@@ -330,7 +330,7 @@ class _Building:
         self._add(unit, phases.BACKWARD)
 
     def _add_once(self, call: Call, stage: Any, number: int) -> None:
-        if self._share > 0:  # functions of means are called once, as those of the first share
+        if self._share > 0:  # functions of means are called once, in the first share
             self._units.append((None, phases.OPTIMISER))
             return
         columns = tuple(self._once_column(name) for name in call.arguments)
@@ -345,13 +345,13 @@ class _Building:
         self._units.append((unit, place))
 
     def _inputs(self, network: str, values: NDArray[Any], start: int, size: int, per: int) -> NDArray[Any]:
-        """Where a network reads these inputs of a block: (rows, size), or (samples, per, size)."""
+        """Return a view of some inputs of a block: (rows, size), or (samples, per, size)."""
         row = int(self._networks.network(network).plan.layers[0]["source_row"])
         block = values[: ROWS * row].reshape(ROWS, row)[:, start : start + size]
         return block if per == 1 else block[: ROWS // per * per].reshape(ROWS // per, per, size)
 
     def _column(self, name: str, call: Call) -> Any:
-        """What a function is called with under a name."""
+        """Return the column for a function's argument of this name."""
         rows = self._rows
         if name == "row":
             return rows.row
@@ -383,7 +383,7 @@ class _Building:
         return array.view(numbers_type([*self._whole.metrics, "rows"], kind))
 
     def _slope(self, field: str) -> NDArray[Any]:
-        """D loss / d field, as the last backward pass into it leaves it."""
+        """Return the gradient of the loss with respect to a field, from the last backward pass into it."""
         backward = [one for part in self._whole.program.passes for one in part.stages
                     if isinstance(one, Backward) and one.into == field][-1]  # fmt: skip
         forward = self._whole.program.forwards[backward.name]
@@ -398,7 +398,7 @@ def _width(column: Any) -> int:
 
 
 def _several(column: Any) -> Any:
-    """A field as several rows for each sample; one row where it has only that."""
+    """Return a field with a dimension for the rows of a sample, of size 1 where it has none."""
     array = column[0] if isinstance(column, tuple) else column
     wide = array if array.ndim == 3 else array[:, None, :]
     return type(column)(wide, *column[1:]) if isinstance(column, tuple) else wide

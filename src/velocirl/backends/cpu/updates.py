@@ -1,12 +1,12 @@
-"""Updates on CPU threads: batches are drawn and learned from in one compiled iteration.
+"""Updates on CPU threads: sampling batches and learning from them, in one compiled iteration.
 
-The calling thread draws the batches, whose rows are cut into shares (see `driver`). Where several processes train
-together, each draws its part of a batch from its own memory, and the sums over all are those of the whole batch.
+The calling thread samples the batches; their rows are cut into shares (see `driver`). Where several processes train
+together, each samples its part of a batch from its own replay buffer. All-reduced sums are those of the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from velocirl.backends.cpu.driver import driver_translator
 from velocirl.backends.cpu.lowering import Iteration, Unit, blocks_of_rows
 from velocirl.backends.cpu.memory import NativeMemory
-from velocirl.backends.cpu.networks import BlockNetworks
+from velocirl.backends.cpu.networks import ThreadedNetworks
 from velocirl.backends.cpu.replay_units import (
     begin_update,
-    call_unit_once,
+    call_each,
     drawing,
     drawn_costs,
     entering,
@@ -28,7 +28,7 @@ from velocirl.backends.cpu.replay_units import (
     no_costs,
     revising,
 )  # fmt: skip
-from velocirl.backends.cpu.update import BlockProgram, Rows
+from velocirl.backends.cpu.update import Rows, ThreadedProgram
 from velocirl.buffers.records import drawn_type, narrow
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
@@ -48,33 +48,33 @@ from velocirl.program.task import Task
 class Batch(NamedTuple):
     """One sampled batch."""
 
-    places: NDArray[np.int64]  # (batch,) of the records
-    lasts: NDArray[np.int64]  # (batch,) of those whose next observation and mask count
-    rewards: NDArray[np.float32]  # (batch,) of up to n steps
-    discounts: NDArray[np.float32]  # (batch,) of what follows; 0 where nothing does
-    weights: NDArray[np.float32]  # (batch,) of the losses
-    errors: NDArray[np.float32]  # (batch,) what the update found
+    places: NDArray[np.int64]  # (batch,) indices of the records
+    lasts: NDArray[np.int64]  # (batch,) indices of the records with the next observation and mask
+    rewards: NDArray[np.float32]  # (batch,) discounted sums over up to n steps
+    discounts: NDArray[np.float32]  # (batch,) of the bootstrap value; 0 after a terminal state
+    weights: NDArray[np.float32]  # (batch,) importance weights of the losses
+    errors: NDArray[np.float32]  # (batch,) found by the update
 
 
-class BlockUpdates:
-    """Draws batches from a replay buffer and learns from them; who fills the buffer is not known here."""
+class ThreadedUpdates:
+    """Updates from sampled batches of a replay buffer; independent of who fills the buffer."""
 
-    decide: Callable[[], None] | None = None  # called before updates, where something is decided by episodes
+    decisions: Sequence[tuple[Any, int]] = ()  # units that decide by episodes before updates, and their indices
 
-    def __init__(self, task: Task, networks: BlockNetworks, ring: NativeMemory, share: Share) -> None:
-        """`share` are the rows of a batch that this process draws, of all that train together."""
+    def __init__(self, task: Task, networks: ThreadedNetworks, ring: NativeMemory, share: Share) -> None:
+        """`share` is the range of a batch's rows that this process samples."""
         self.task, self.networks, self.ring = task, networks, ring
-        whole = task.config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
+        whole = task.config.effective_batch_size  # accumulated in one batch: blocks need little memory
         self._first, stop = share
         self._rest, batch = whole - stop, stop - self._first
-        self.streams = random.streams(task.seeds.learner + 1, batch, self._first)  # a stream for each row of a batch
+        self.streams = random.streams(task.seeds.learner + 1, batch, self._first)  # one stream per row of a batch
         places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
         self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
         self.drawn = np.zeros(batch, drawn_type(task.action, task.fields))
         self.pace, self._updates, self._beta = np.zeros(1, PACE), np.zeros(1, np.int64), np.zeros(1)
         self._before = 0  # updates before this iteration
         rows = self._rows()
-        self.program = BlockProgram(task.program, networks, lambda share: rows)  # noqa: ARG005 - all alike
+        self.program = ThreadedProgram(task.program, networks, lambda share: rows)  # noqa: ARG005 - all alike
         self.program.rows[:] = even_shares(batch, networks.shares)
         job = self.program.job[0]
         job["batch"], job["begins"], job["weight"] = whole, 1, whole
@@ -83,7 +83,7 @@ class BlockUpdates:
 
     @property
     def done(self) -> int:
-        """Updates of the run."""
+        """Number of updates of the run."""
         return int(self._updates[0])
 
     def begin(self, pace: Pace, step: int) -> None:  # noqa: ARG002 - an iteration counts its steps
@@ -95,17 +95,17 @@ class BlockUpdates:
         self._before = self.done
 
     def end(self) -> None:
-        """End an iteration: count its updates for the report."""
+        """End an iteration: record its number of updates for the report."""
         self.networks.clock.counts[0, MINIBATCHES] = self.done - self._before
 
     def run(self, count: int, step: int) -> None:
-        """Run `count` updates, when the run has taken `step` steps."""
+        """Run `count` updates; `step` is the run's step count."""
         updates = self._updating
         updates["step"], updates["due"] = step, count
         self.networks.team.run(updates.start, self.program.tuner, 0, 0)
 
     def iteration(self, operations: Operations, units: Mapping[str, Unit]) -> Iteration:
-        """Lower an iteration with updates, given the units of its steps."""
+        """Lower an iteration with updates; `units` are those of its steps."""
         every, counters = {**units, **self._units}, self.program.counters[0]
         blocks, items = blocks_of_rows(self.ring.group)
         return Iteration(operations, every, PLACES_OF_TIME, counters, blocks, items, batch=len(self.drawn))
@@ -113,10 +113,10 @@ class BlockUpdates:
     @property
     def operations(self) -> Operations:
         """The operations of the updates that are due."""
-        return updates(decides=self.decide is not None, levels=self._levels)
+        return updates(decides=bool(self.decisions), levels=self._levels)
 
     def count(self, seconds: float) -> None:
-        """Count `seconds` of updates without steps."""
+        """Count `seconds` of updates without environment steps."""
         self.program.counters[0][LEARNING] += int(seconds * 1e9)
         self._meter.add(seconds)
 
@@ -135,26 +135,26 @@ class BlockUpdates:
         return {**own, **self.ring.stream_state()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` gave."""
-        if state["learner.rng"].shape == self.streams.shape:  # else it comes from another device
+        """Continue from a saved `state`."""
+        if state["learner.rng"].shape == self.streams.shape:  # else saved on another device
             self.streams[...] = state["learner.rng"]
         self.ring.load_streams(state)
         self._updates[...] = state["learner.updates"]
 
     @cached_property
     def _updating(self) -> Iteration:
-        """Updates alone."""
+        """Iteration of updates without environment steps."""
         return self.iteration(self.operations, {})
 
     @property
     def _levels(self) -> bool:
-        """Return whether ranks have to agree on the weights of a batch."""
+        """Whether ranks have to normalize the weights of a batch together."""
         return self.ring.prioritised is not None and self.task.reducer.size > 1
 
     def _level(self) -> None:
-        """Let weights of a batch be relative to the largest of all ranks, not of this one's rows.
+        """Normalize the weights of a batch by the largest over all ranks, not only over this rank's rows.
 
-        A record is drawn rows * chance times for a batch. What is drawn least has the largest weight, which is 1.
+        The expected number of samples of a record in a batch is rows * chance. The record with the fewest has weight 1.
         """
         buffer, weights = self.ring.prioritised, self.batch.weights
         assert buffer is not None  # noqa: S101 - or nobody calls
@@ -163,7 +163,7 @@ class BlockUpdates:
 
     @cached_property
     def _units(self) -> dict[str, Any]:
-        """The units of updates, and of what comes into the ring."""
+        """Units of the updates, and the unit that enters records into the ring."""
         buffer, config, bind = self.ring.buffer, self.task.config, self.networks.bind
         selection, book = buffer.selection(len(self.drawn))
         chosen = book, buffer.counts
@@ -180,20 +180,24 @@ class BlockUpdates:
                 revising(selection.revise), *chosen, self.batch, self.drawn, self._updates, self.program.outcome
             ),
         }
-        if self.decide is not None:
-            units["decide"] = self._calling(self.decide)
+        if self.decisions:
+            units["decide"] = self._calling(self.decisions)
         if self._levels:
-            units["level"] = self._calling(self._level)
+            units["level"] = self._calling([(self.python_unit(self._level), 0)])
         return units
 
-    def _calling(self, function: Callable[[], None]) -> BoundUnit:
-        """Bind a function of Python. Where it fails, nothing more is learned."""
+    def python_unit(self, function: Callable[[], None]) -> PythonUnit:
+        """Make a unit of a function of Python; what it raises is raised when compiled code has returned."""
         self.networks.team.outside.append(unit := PythonUnit(lambda *_: function()))
-        arguments = unit.frame, self.program.outcome
-        return bind_unit(call_unit_once, arguments, driver_translator(), disjoint=False)
+        return unit
+
+    def _calling(self, units: Sequence[tuple[Any, int]]) -> BoundUnit:
+        """Bind calls of units. Where one fails, nothing more is learned."""
+        frames = np.array([(unit.frame, stop) for unit, stop in units], np.int64)
+        return bind_unit(call_each, (frames, self.program.outcome), driver_translator(), disjoint=False)
 
     def _rows(self) -> Rows:
-        """The rows of a batch, and where networks find what they read."""
+        """Return the rows of a batch, with the columns that networks read."""
         batch, rows = self.batch, self.ring.rows
         stored = narrow(rows)
         columns = (

@@ -1,4 +1,4 @@
-"""How a collector acts and steps: by the same functions as a learner that collects by itself, into its ring's slots."""
+"""Acting and stepping in a collector, by the functions of an in-process learner, into the ring's slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from velocirl.backends.cpu.device import ThreadsDevice
 from velocirl.backends.cpu.lowering import Iteration, blocks_of_rows
-from velocirl.backends.cpu.networks import BlockNetworks
+from velocirl.backends.cpu.networks import ThreadedNetworks
 from velocirl.backends.cpu.replay_units import begin_round, entering
 from velocirl.backends.cpu.steps import step_units
 from velocirl.buffers.replay import PLACE, NoBook, nothing_to_enter
@@ -25,15 +25,15 @@ from velocirl.program.replay import step as one_step
 from velocirl.program.task import Task
 
 
-class BlockActing:
-    """Acts by a native network, which is compiled and needs no torch."""
+class ThreadedActing:
+    """Acting with a native network, which is compiled and needs no torch."""
 
     def __init__(self, task: Task, ring: Ring) -> None:
         self._ring, self._parameters = ring, task.parameters[task.acting]
         device = ThreadsDevice(1, 1)
         source = make_source(task, device)
         self.envs, self.host = source.envs, source.host
-        self._networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1, device.team)
+        self._networks = ThreadedNetworks(task, optimiser_from(task.config.optimiser), 1, device.team)
         self.pace, clock, exploration = np.zeros(1, PACE), np.zeros(1, np.int64), np.zeros(1, np.float32)
         self._counts = counts = np.zeros(3, np.int64)
         arrays = StepArrays(ring.rng, ring.kept, ring.log, ring.reported, None)
@@ -46,12 +46,12 @@ class BlockActing:
         self._step = Iteration(one_step(), units, PLACES_OF_TIME, allocate(1)[0], *blocks_of_rows(ring.copies))
 
     def take(self, content: Any) -> None:
-        """Act with these weights from now on."""
+        """Load the weights to act with from now on."""
         self._parameters[...] = content.view(np.float32)
         self._networks.pack()
 
     def step(self, step: int) -> None:
-        """A step of all copies into the ring's own slot, at which the run has taken `step` steps."""
+        """Step all environments into the ring's current slot; the run has taken `step` steps."""
         slot = self._ring.slot
         self._counts[PLACE] = slot * self._ring.copies
         self.host.begin()
@@ -62,10 +62,10 @@ class BlockActing:
 
 
 def make_acting(task: Task, ring: Ring) -> Any:
-    """What acts and steps in this process: native where the network is."""
+    """Create the acting side of this process: native if the network is."""
     native = isinstance(task.built[task.acting], MLP) and task.config.device != "python" and task.frames is None
     if native:
-        return BlockActing(task, ring) if task.value is None else RolloutActing(task, ring, ThreadsDevice(1, 1))
+        return ThreadedActing(task, ring) if task.value is None else RolloutActing(task, ring, ThreadsDevice(1, 1))
     from velocirl.collect.collectors.acting_in_batches import BatchActing, device_of  # which may need torch
 
     return BatchActing(task, ring) if task.value is None else RolloutActing(task, ring, device_of(task))

@@ -1,4 +1,4 @@
-// Finding and sorting; the page says everything without them.
+// Searching and sorting; the page is complete without them.
 "use strict";
 const find = document.getElementById("find");
 if (find) {
