@@ -21,7 +21,7 @@ SMALL = {
     "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",
     "learning_rate": 3e-3, "learning_rate_schedule": "constant", "gamma": 0.9, "activation": "tanh",
 }  # fmt: skip
-NATIVE, TORCH = {"hidden": (16, 16), "shared": True}, {"network": "mlp(16, 16)"}
+NATIVE, TORCH = {"hidden": (16, 16), "shared": True, "layer_norm": False}, {"network": "mlp(16, 16)"}
 WHOLE = {"minibatch_size": 10**9, "epochs": 1}  # one minibatch of everything, in which no order counts
 PLAIN = {"optimiser": "sgd", "max_grad_norm": 0.0, **WHOLE}  # parameters move along the gradient
 BATCH = 96

@@ -11,7 +11,7 @@ from busy import Counting, Showing, gone
 import velocirl
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.collect.collectors.columns import Columns
-from velocirl.program.faults import NumericalError
+from velocirl.engine.errors import DefinitionError
 
 SMALL = {
     "seed": 3, "num_envs": 4, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (8,), "estimator": "vtrace",
@@ -197,7 +197,7 @@ def test_what_waits_in_rings_is_collected_anew_when_a_run_goes_on(mode, tmp_path
 @pytest.mark.slow
 def test_a_number_that_is_none_stops_training():
     agent = agent_for(partial(Infinite, at=5), collectors=2, **PYTHON)
-    with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 0, step 20 of the run"):
+    with pytest.raises(DefinitionError, match="Infinite: step returns the reward inf; a reward must be finite"):
         agent.learn(ROLLOUT, progress=False)
     assert gone(agent.learner.collector.collected.processes)
 

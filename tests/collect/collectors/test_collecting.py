@@ -19,7 +19,7 @@ from costly import Costly
 import velocirl
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.buffers.replay import FILLED, PLACE
-from velocirl.program.faults import NumericalError
+from velocirl.engine.errors import DefinitionError
 from velocirl.program.pace import GROUP, check_group, group_of
 from velocirl.vector.host.worker_handle import WorkerError
 
@@ -237,7 +237,7 @@ def test_the_last_failure_is_told_with_its_traceback(tmp_path):
 @pytest.mark.slow
 def test_a_number_that_is_none_stops_training():
     agent = agent_for(partial(Infinite, at=5), collectors=2, **PYTHON)
-    with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 0, step 20 of the run"):
+    with pytest.raises(DefinitionError, match="Infinite: step returns the reward inf; a reward must be finite"):
         agent.learn(64, progress=False)
     assert gone(collected_of(agent).processes)
     with pytest.raises(RuntimeError, match="this agent's collectors ended with a training that failed: make the agent"):
