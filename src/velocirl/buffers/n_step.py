@@ -44,6 +44,17 @@ def follow(rows, counts, copies, place, n, gamma):
     return np.float32(reward), np.float32(discount), last
 
 
+def fill_transition(row, first, last, reward, discount):
+    """Write an n-step transition: actions and masks of its first stored step, the next mask of its last."""
+    row.reward = reward
+    row.discount = discount
+    for k in range(len(row.action)):
+        row.action[k] = first.action[k]
+    for k in range(len(row.mask)):
+        row.mask[k] = first.mask[k]
+        row.next_mask[k] = last.next_mask[k]
+
+
 def follow_costs(rows, copies, place, last, gamma, costs):
     """Compute the costs from `place` to the last step of `follow`, by constraint: c_0 + gamma c_1 + ..."""
     capacity = len(rows)

@@ -32,7 +32,7 @@ class Steps:
 
     @property
     def full(self) -> bool:
-        """Whether no further step fits."""
+        """True if no further step fits."""
         return self._count == self._room
 
     @property

@@ -155,7 +155,7 @@ class Environment:
 
     @property
     def double(self) -> bool:
-        """Whether its functions compute in double precision: true if any field of its records is float64."""
+        """True if its functions compute in double precision: if any field of its records is float64."""
         return self.state.double or self.params.double
 
     @property

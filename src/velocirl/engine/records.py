@@ -99,7 +99,7 @@ class Record:
 
     @property
     def double(self) -> bool:
-        """Whether any field has double precision."""
+        """True if any field has double precision."""
         return any(self.dtype[name].base == np.float64 for name in self.fields)
 
     def rows(self, count: int, values: Mapping[str, Any] | None = None) -> NDArray[Any]:

@@ -26,7 +26,7 @@ class Schedule(ABC):
 
     @property
     def restarts(self) -> bool:
-        """Whether it starts again in each call of `learn`, also with `reset_num_timesteps=False`."""
+        """True if it starts again in each call of `learn`, also with `reset_num_timesteps=False`."""
         return False
 
     def __call__(self, progress: float) -> float:
@@ -71,7 +71,7 @@ class Linear(Schedule):
 
     @property
     def restarts(self) -> bool:
-        """Whether `each_call` is set."""
+        """True if `each_call` is set."""
         return self.each_call
 
     def multiplier(self, progress: float) -> float:
@@ -199,7 +199,7 @@ class Warmup(Schedule):
 
     @property
     def restarts(self) -> bool:
-        """Whether the other schedule restarts."""
+        """True if the other schedule restarts."""
         return self.then.restarts
 
     def __str__(self) -> str:

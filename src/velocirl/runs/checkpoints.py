@@ -57,7 +57,7 @@ class Checkpoints:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has been saved yet, not even a file that is now damaged."""
+        """True if nothing has been saved yet, not even a file that is now damaged."""
         return not self._place.names()
 
     def any(self) -> bool:

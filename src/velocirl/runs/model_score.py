@@ -82,7 +82,7 @@ class ModelScore:
 
     @property
     def within(self) -> bool:
-        """Whether the upper ends of all reported costs are within their limits."""
+        """True if the upper ends of all reported costs are within their limits."""
         return all(one.high <= one.limit for one in self.reported)
 
     @property

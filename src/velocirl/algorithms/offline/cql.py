@@ -145,7 +145,7 @@ class CQL(OfflineAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: Action
         next_log_probability: float32

@@ -67,7 +67,7 @@ class DiscreteCQL(OfflineAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: int32
 

@@ -72,7 +72,7 @@ class DiscreteIQL(OfflineAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         action_value: float32
 

@@ -126,7 +126,7 @@ class IQL(OfflineAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         action_value: float32
 

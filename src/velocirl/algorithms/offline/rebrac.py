@@ -113,7 +113,7 @@ class ReBRAC(OfflineAgent):
     }
 
     class Scratch:
-        """What is kept with a transition, and what an update adds to it."""
+        """Fields of a transition, stored and added by an update."""
 
         next_action: NextAction  # the data's action at the next state
         target_action: Action

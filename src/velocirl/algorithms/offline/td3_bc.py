@@ -90,7 +90,7 @@ class TD3BC(OfflineAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: Action
         new_action: Action

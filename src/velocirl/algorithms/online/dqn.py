@@ -125,7 +125,7 @@ class DQN(OffPolicyAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: int32
 

@@ -71,7 +71,7 @@ class PPOConfig(OnPolicyConfig):
 
     @property
     def follows_policy(self) -> bool:
-        """Whether advantages are re-estimated before each epoch."""
+        """True if advantages are re-estimated before each epoch."""
         return self.estimator == "vtrace"
 
 
@@ -219,7 +219,7 @@ class PPO(OnPolicyAgent):
     networks = {"policy": Network("observation", gives=policy_and_value, together="shared")}
 
     class Scratch:
-        """What is kept with each step of a rollout."""
+        """Fields stored with each step of a rollout."""
 
         log_probability: float32  # of the action when it was sampled
         value: float32  # of the observation, by the critic at that time

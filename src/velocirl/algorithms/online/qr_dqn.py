@@ -113,7 +113,7 @@ class QRDQN(OffPolicyAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: int32
 

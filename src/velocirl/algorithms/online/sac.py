@@ -127,7 +127,7 @@ class SAC(OffPolicyAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: Action
         next_log_probability: float32

@@ -127,7 +127,7 @@ class TD3(OffPolicyAgent):
     }
 
     class Scratch:
-        """What an update keeps with a transition."""
+        """Fields of a transition in an update."""
 
         next_action: Action
         new_action: Action

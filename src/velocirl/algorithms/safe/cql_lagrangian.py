@@ -65,7 +65,7 @@ class CQLLagrangian(CQL):
     }
 
     class Scratch(CQL.Scratch):
-        """What is kept with a transition and what an update adds to it, beside what CQL does."""
+        """Fields of a transition, stored and added by an update, in addition to those of CQL."""
 
         costs: Costs  # of the transition's step, per constraint
         paid_action: Action  # copy of the new action, input of the cost critics

@@ -128,7 +128,7 @@ class FOCOPS(OnPolicyAgent):
     }
 
     class Scratch(PPOLagrangian.Scratch):
-        """What is kept with each step of a rollout, beside what PPO-Lagrangian keeps."""
+        """Fields stored with each step of a rollout, in addition to those of PPO-Lagrangian."""
 
         old_outputs: Outputs  # of the policy that sampled the action
 

@@ -65,7 +65,7 @@ class IQLLagrangian(IQL):
     }
 
     class Scratch(IQL.Scratch):
-        """What is kept with a transition and what an update adds to it, beside what IQL does."""
+        """Fields of a transition, stored and added by an update, in addition to those of IQL."""
 
         costs: Costs  # of the transition's step, per constraint
         next_action: Action

@@ -123,7 +123,7 @@ class PPOLagrangian(PPO):
     }
 
     class Scratch(PPO.Scratch):
-        """What is kept with each step of a rollout, beside what PPO keeps; `advantage` is that of both."""
+        """Fields stored with each step of a rollout, beside those of PPO; `advantage` combines rewards and costs."""
 
         costs: Costs  # of the step, per constraint
         limited_costs: Limits  # of the step, per limit

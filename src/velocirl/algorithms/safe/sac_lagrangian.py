@@ -132,7 +132,7 @@ class SACLagrangian(SAC):
     }
 
     class Scratch(SAC.Scratch):
-        """What is kept with a transition and what an update adds to it, beside what SAC does."""
+        """Fields of a transition, stored and added by an update, in addition to those of SAC."""
 
         costs: Costs  # of the transition's steps, per constraint
         paid_action: Action  # copy of the new action, input of the cost critics

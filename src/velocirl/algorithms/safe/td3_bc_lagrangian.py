@@ -72,7 +72,7 @@ class TD3BCLagrangian(TD3BC):
     }
 
     class Scratch(TD3BC.Scratch):
-        """What is kept with a transition and what an update adds to it, beside what TD3+BC does."""
+        """Fields of a transition, stored and added by an update, in addition to those of TD3+BC."""
 
         costs: Costs  # of the transition's step, per constraint
         paid_action: Action  # copy of the new action, input of the cost critics

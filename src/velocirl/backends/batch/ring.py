@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.backends.batch.frames.collected import frames_of
 from velocirl.backends.batch.frames.stored_rows import StoredRows
-from velocirl.buffers.n_step import cut_off, follow, follow_costs
+from velocirl.buffers.n_step import cut_off, fill_transition, follow, follow_costs
 from velocirl.buffers.prioritised import fraction, power
 from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, drawn_type, narrow, narrow_type, transition_type
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
@@ -142,14 +142,7 @@ def note(b, place, ring, drawn, extent):
     reward, discount, last = follow(ring.rows, ring.counts, extent.copies, place, extent.n_step, extent.pace[0].gamma)
     drawn.places[b] = place
     drawn.lasts[b] = last
-    row, stored, following = drawn.rows[b], ring.rows[place], ring.rows[last]
-    row.reward = reward
-    row.discount = discount
-    for k in range(len(row.action)):
-        row.action[k] = stored.action[k]
-    for k in range(len(row.mask)):
-        row.mask[k] = stored.mask[k]
-        row.next_mask[k] = following.next_mask[k]
+    fill_transition(drawn.rows[b], ring.rows[place], ring.rows[last], reward, discount)
 
 
 def find_costs(b, r, t, ring, drawn, extent):  # noqa: ARG001

@@ -105,7 +105,7 @@ class Iteration:
 
     @property
     def waits(self) -> bool:
-        """Whether Python has to step the environments before `resume` continues."""
+        """True if Python has to step the environments before `resume` continues."""
         return self._registers[NEXT] != 0
 
 

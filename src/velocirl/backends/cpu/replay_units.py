@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.buffers.n_step import follow, follow_costs
+from velocirl.buffers.n_step import fill_transition, follow, follow_costs
 from velocirl.buffers.replay import PLACE, written
 from velocirl.engine.compiler.units import call_unit
 from velocirl.engine.random import bits
@@ -115,14 +115,8 @@ def revising(revise: Callable[..., Any]) -> Callable[..., Any]:
 
 def fetch(row, stored, last, reward, discount, weight):
     """Copy a sampled record to its row of the batch."""
-    row.reward = reward
-    row.discount = discount
+    fill_transition(row, stored, last, reward, discount)
     row.weight = weight
-    for k in range(len(row.action)):
-        row.action[k] = stored.action[k]
-    for k in range(len(row.mask)):
-        row.mask[k] = stored.mask[k]
-        row.next_mask[k] = last.next_mask[k]
 
 
 def fetch_with_next(row, stored, last, reward, discount, weight):

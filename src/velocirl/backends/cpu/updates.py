@@ -148,7 +148,7 @@ class ThreadedUpdates:
 
     @property
     def _levels(self) -> bool:
-        """Whether ranks have to normalize the weights of a batch together."""
+        """True if ranks have to normalize the weights of a batch together."""
         return self.ring.prioritised is not None and self.task.reducer.size > 1
 
     def _level(self) -> None:

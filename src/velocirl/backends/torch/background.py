@@ -16,7 +16,7 @@ class StreamBackground:
 
     @property
     def holds(self) -> bool:
-        """Whether an unused rollout exists or is being collected."""
+        """True if an unused rollout exists or is being collected."""
         return self.full
 
     def start(self, collect: Callable[[], None]) -> None:

@@ -165,12 +165,12 @@ class Dataset:
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Whether each step terminated its episode, (transitions,)."""
+        """True where a step terminated its episode, (transitions,)."""
         return self.columns["terminations"]
 
     @property
     def truncations(self) -> NDArray[np.bool_]:
-        """Whether each step was the last before its episode was truncated, (transitions,)."""
+        """True where a step was the last before its episode was truncated, (transitions,)."""
         return self.columns["truncations"]
 
     @property

@@ -33,7 +33,7 @@ class Episode:
 
     @property
     def terminated(self) -> bool:
-        """Whether the episode ended by termination rather than by truncation."""
+        """True if the episode ended by termination rather than by truncation."""
         return bool(self.terminations is not None and len(self) and self.terminations[-1])
 
 

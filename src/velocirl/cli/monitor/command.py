@@ -34,12 +34,12 @@ class Sight:
 
     @property
     def running(self) -> bool:
-        """Whether the run continues."""
+        """True if the run continues."""
         return self.status == "running"
 
     @property
     def compiling(self) -> bool:
-        """Whether the run is still compiling or loading code before training."""
+        """True if the run is still compiling or loading code before training."""
         return self.running and self.heartbeat is not None and self.heartbeat.compiling
 
     @property

@@ -46,7 +46,7 @@ class SeedProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process was started and has not ended."""
+        """True if the process was started and has not ended."""
         return self.state in ("starting", "compiling", "running", "ending")
 
     @property

@@ -63,7 +63,7 @@ class Crew:
 
     @property
     def closed(self) -> bool:
-        """Whether all processes were ended."""
+        """True if all processes were ended."""
         return not self._finalizer.alive
 
     def watch(self, busy: Callable[[int], bool]) -> None:

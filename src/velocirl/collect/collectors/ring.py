@@ -78,7 +78,7 @@ class Ring:
 
     @property
     def full(self) -> bool:
-        """Whether the next round would be dropped."""
+        """True if the next round would be dropped."""
         return self.counts[GIVEN] - self._taken[0] >= self.slots - 1
 
     def interrupt(self) -> None:

@@ -16,7 +16,7 @@ class Background(Protocol):
 
     @property
     def holds(self) -> bool:
-        """Whether an unused rollout exists or will exist; False where its collection failed."""
+        """True if an unused rollout exists or will exist, False if its collection failed."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class ThreadBackground:
 
     @property
     def holds(self) -> bool:
-        """Whether an unused rollout exists or will exist; False where its collection failed."""
+        """True if an unused rollout exists or will exist, False if its collection failed."""
         return self.full and (self._running is None or self._running.exception() is None)
 
     def start(self, collect: Callable[[], None]) -> None:
